@@ -1,0 +1,112 @@
+"""A provider's answer body: bytes to JSON values, whatever framing it turns out to have.
+
+What is no JSON is looked at twice (`sse.resynchronise`), then dropped and counted; at the end `diagnosis` says what a body
+was that finished nothing. Knows no format's fields.
+"""
+
+from collections.abc import Callable
+from typing import Any, Final
+
+from gateway import json_text
+from gateway.errors import UpstreamFailed
+from gateway.refusals import is_refusal, snippet
+from gateway.sse import Frame, Framing, resynchronise
+
+DONE: Final = object()
+"""What `data: [DONE]` becomes."""
+
+
+class Body:
+    """`feed` and `close` return `(event name, value)` pairs: a JSON object, a list that is an error, or `DONE`.
+
+    `read` turns a frame's data into a value and raises `MalformedJson`; a format may give its own typed one.
+    """
+
+    def __init__(
+        self,
+        provider: str,
+        *,
+        content_type: str = "",
+        secrets: tuple[str, ...] = (),
+        read: Callable[[bytes], Any] = json_text.read,
+    ) -> None:
+        self.good = 0
+        self._provider = provider
+        self._content_type = content_type
+        self._secrets = secrets
+        self._read = read
+        self._framing = Framing()
+        self._malformed = 0
+
+    @property
+    def dropped(self) -> int:
+        """Malformed frames so far."""
+        return self._malformed + self._framing.dropped
+
+    @property
+    def too_large(self) -> UpstreamFailed | None:
+        """The failure of an event over the limit, as soon as one came."""
+        if not self._framing.overflow:
+            return None
+        return UpstreamFailed(
+            "event_too_large", f"Provider {self._provider} sent an event larger than the gateway takes.", provider=self._provider
+        )
+
+    def feed(self, chunk: bytes) -> list[tuple[str, Any]]:
+        return self._values(self._framing.feed(chunk))
+
+    def close(self) -> list[tuple[str, Any]]:
+        return self._values(self._framing.close())
+
+    def diagnosis(self) -> UpstreamFailed:
+        """Why a body that ended without finishing an answer is none."""
+        name, framing = self._provider, self._framing
+        if failure := self.too_large:
+            return failure
+        if framing.empty:
+            return UpstreamFailed("unavailable", f"Provider {name} answered 200 with an empty body.", provider=name)
+        if framing.kind == "html":
+            kind = self._content_type.partition(";")[0] or "no content type"
+            sentence = f"Provider {name} answered 200 with an HTML page ({kind}) instead of a stream."
+            return UpstreamFailed("unavailable", sentence, provider=name, detail=snippet(framing.snippet, self._secrets))
+        if not self.good:
+            sentence = f"Provider {name} answered 200 with nothing that can be read as an answer."
+            return UpstreamFailed("malformed", sentence, provider=name, detail=snippet(framing.snippet, self._secrets))
+        return UpstreamFailed("interrupted", f"Provider {name} ended the stream before the answer was finished.", provider=name)
+
+    def _values(self, frames: list[Frame]) -> list[tuple[str, Any]]:
+        values: list[tuple[str, Any]] = []
+        read = self._read
+        for event, data in frames:
+            try:
+                value = read(data)
+            except json_text.MalformedJson:
+                for piece in self._second_look(data):
+                    self._keep(values, event, piece)
+                continue
+            if type(value) is dict or self._acceptable(value):
+                values.append((event, value))
+                self.good += 1
+        return values
+
+    def _second_look(self, data: bytes) -> list[Any]:
+        if data.strip() == b"[DONE]":
+            return [DONE]
+        pieces = resynchronise(data)
+        if len(pieces) < 2:  # a head was cut off, or nothing was whole; two pieces are a frame and its glued end
+            self._malformed += 1
+        return [DONE if piece == b"[DONE]" else self._read(piece) for piece in pieces]
+
+    def _keep(self, values: list[tuple[str, Any]], event: str, value: Any) -> None:
+        if value is DONE or self._acceptable(value):
+            values.append((event, value))
+            self.good += 1
+
+    def _acceptable(self, value: Any) -> bool:
+        """Objects and a format's own typed values; `null` is somebody's keep-alive; all else is malformed."""
+        if value is None:
+            return False
+        if isinstance(value, bool | int | float | str) or (isinstance(value, list) and not is_refusal(value)):
+            self._malformed += 1
+            return False
+        return True

@@ -1,0 +1,135 @@
+"""Wire formats: one module or folder each, with both of its sides. They know nothing of each other.
+
+An `UpstreamFormat` asks a provider and decodes its answer; an `AnswerFormat` writes events for a client. All of them are
+pure: bytes and values in, bytes and values out. The registries are dict literals in wiring.py.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+from gateway.chat import ChatRequest
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.events import Event
+from gateway.json_text import Json
+from gateway.sequence import Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Quirks:
+    """How one provider differs from the format it claims to speak. The defaults are the format's own documents.
+
+    cumulative: every chunk repeats the whole text so far
+    think_tags: reasoning stands in the text as `<think>…</think>` (split), or only its end tag comes (implicit)
+    done_is_finish: `[DONE]` without a finish reason ends the answer properly (some relays invent it)
+    stream_usage: the provider is asked for `stream_options.include_usage`
+    max_tokens_field: the request key for `max_tokens`
+    echo_reasoning: whether earlier thinking is sent back as `reasoning_content`
+    url_sources: images and documents may be given by URL: the provider fetches them, not something inside our network
+    later_system: a system message in mid-conversation keeps its place, or becomes user text marked as a reminder
+    reasoning_excluded: `completion_tokens` leaves the reasoning tokens out, so they are added (xAI)
+    audio_excluded: `prompt_tokens` leaves the audio tokens out, so they are added (Mistral)
+    refuses: request keys that the provider answers with 400; they are left out
+    """
+
+    cumulative: bool = False
+    think_tags: Literal["none", "split", "implicit"] = "none"
+    done_is_finish: bool = True
+    stream_usage: bool = True
+    max_tokens_field: str = "max_tokens"
+    echo_reasoning: Literal["never", "tool_turns", "always"] = "never"
+    url_sources: bool = False
+    later_system: Literal["keep", "reminder"] = "keep"
+    reasoning_excluded: bool = False
+    audio_excluded: bool = False
+    refuses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Provider:
+    """A configured service. `base_url` is resolved (the format appends its own path); `key` goes out in `auth`'s header."""
+
+    name: str
+    base_url: str
+    key: str | None = field(default=None, repr=False)
+    auth: Literal["x-api-key", "bearer"] = "bearer"
+    version: str = "2023-06-01"
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    query: Mapping[str, str] = field(default_factory=dict, repr=False)
+    body: Json = field(default_factory=dict)
+    quirks: Quirks = Quirks()
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """What must never be seen in a message or a log."""
+        return tuple(text for text in (self.key, *self.headers.values(), *self.query.values()) if text and len(text) >= 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A provider and one of its models: what an attempt is made at."""
+
+    provider: Provider
+    format: "UpstreamFormat"
+    model: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.provider.name}/{self.model}"
+
+
+@dataclass(frozen=True, slots=True)
+class UpstreamRequest:
+    """One POST. `url` without the provider's query, which is added when it is sent; `warnings` for the log."""
+
+    url: str
+    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    body: bytes = field(repr=False)
+    warnings: tuple[str, ...] = ()
+
+
+Step = Event | Usage | UpstreamFailed
+"""What a decoder makes of bytes: events, usage that is no event of its own, or the failure that ends the answer."""
+
+
+class Decoder(Protocol):
+    """One provider's answer, bytes to steps; made fresh for each attempt. After a `MessageStop` or a failure nothing counts."""
+
+    finishing: bool  # a stop reason is known and no content came after it: whatever ends the answer now, it finished
+    dropped: int  # malformed frames so far
+    warnings: list[str]  # short, for the log; never the provider's text
+
+    def feed(self, chunk: bytes) -> list[Step]: ...
+
+    def close(self, broken: UpstreamFailed | None = None) -> list[Step]:
+        """The body ended, or broke as `broken` says. The last step is a `MessageStop` or the failure."""
+        ...
+
+
+class UpstreamFormat(Protocol):
+    name: str
+
+    def build(self, request: ChatRequest, target: Target, *, stream_usage: bool = True) -> UpstreamRequest:
+        """The provider's request; `RequestRefused` for what it cannot be asked."""
+        ...
+
+    def decoder(self, request: ChatRequest, target: Target, content_type: str = "") -> Decoder: ...
+
+
+class Encoder(Protocol):
+    """One answer, events to bytes; made fresh for each stream."""
+
+    def feed(self, events: list[Event]) -> bytes: ...
+
+    def heartbeat(self) -> bytes: ...
+
+    def failed(self, error: GatewayError, request_id: str, *, partial: bool) -> bytes | None:
+        """The in-band ending; None where the format has none and the connection must be cut."""
+        ...
+
+
+class AnswerFormat(Protocol):
+    name: str
+    content_type: str
+
+    def encoder(self) -> Encoder: ...

@@ -63,7 +63,8 @@ class _PlayedBody(httpx.AsyncByteStream):
 async def play(script: Script, writer: asyncio.StreamWriter) -> bool:
     """Writes one answer; true if the connection can carry another.
 
-    After a `Cut` our side has sent its FIN and the caller still has to close; after a `Reset` the connection is gone.
+    After a `Cut` our side has sent its FIN and the caller still has to close; after a `Reset` the connection is gone, and with it
+    what the peer's window had no room for.
     A peer that leaves shows as `ConnectionError` at the next write only: who plays must also read.
     """
     # `drain` then waits until the kernel has all of it: an abort throws away what has not got that far.

@@ -158,6 +158,7 @@ class ScriptedUpstream:
             task.cancel()
         try:
             await self._group.__aexit__(kind, error, trace)
+            await self._server.wait_closed()
         finally:
             asyncio.get_running_loop().remove_reader(self._gone.fileno())
             self._gone.close()
@@ -168,6 +169,7 @@ class ScriptedUpstream:
         task = self._group.create_task(self._serve(_Conversation(connection, reader, writer)), name="scripted upstream")
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(lambda _: writer.transport.abort())  # also if it never got to start
         self._bell.ring()
 
     def _notice(self) -> None:
@@ -196,7 +198,6 @@ class ScriptedUpstream:
         finally:
             del self._leaving[number]
             self._gone.unregister(number)
-            conversation.writer.transport.abort()
             os.close(number)
 
     async def _converse(self, conversation: "_Conversation") -> None:
@@ -223,7 +224,7 @@ class _Conversation:
         self.connection = connection
         self.listening = False
         self.reset = False
-        self.writer = writer
+        self.writer = _CountingWriter(writer, reader)
         self._reader = reader
 
     def end(self) -> None:
@@ -249,30 +250,32 @@ class _Conversation:
         return request
 
     async def answer(self, request: Request, answer: Answer) -> bool:
-        writer = _CountingWriter(self.writer, self._reader, request)
+        self.writer.request = request
         if isinstance(answer, bytes):
-            writer.transport.set_write_buffer_limits(high=0)
-            writer.write(answer)
-            await writer.drain()
+            self.writer.transport.set_write_buffer_limits(high=0)
+            self.writer.write(answer)
+            await self.writer.drain()
             usable = False
         else:
-            usable = await play(answer, writer)
+            usable = await play(answer, self.writer)
         request.answered = True
-        self.reset = writer.is_closing()
+        self.reset = self.writer.is_closing()
         if self.reset:
             self.end()
-        elif not usable and writer.can_write_eof():
-            writer.write_eof()
+        elif not usable:
+            self.writer.write_eof()
         self.connection.bell.ring()
         return usable
 
 
 class _CountingWriter(asyncio.StreamWriter):
-    """Counts what `drain` has seen leave for the kernel."""
+    """Counts what `drain` has seen leave for the kernel. One for a connection: a forgotten StreamWriter closes its transport."""
 
-    def __init__(self, writer: asyncio.StreamWriter, reader: asyncio.StreamReader, request: Request) -> None:
+    request: Request
+
+    def __init__(self, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
         super().__init__(writer.transport, writer.transport.get_protocol(), reader, asyncio.get_running_loop())
-        self._request = request
+        self._original = writer
         self._written = 0
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
@@ -281,8 +284,8 @@ class _CountingWriter(asyncio.StreamWriter):
 
     async def drain(self) -> None:
         await super().drain()
-        self._request.sent, self._written = self._request.sent + self._written, 0
-        self._request.connection.bell.ring()
+        self.request.sent, self._written = self.request.sent + self._written, 0
+        self.request.connection.bell.ring()
 
 
 def one_after_another(*answers: Answer) -> Respond:

@@ -1,0 +1,16 @@
+"""Streams a chat from any large language model to any web client, in one event vocabulary, and stops when the client leaves.
+
+Imports point down the floors:
+
+    6  wiring       __main__, commands · server (socket, signals) · app (routes) · wiring (settings → one value) · settings
+    5  the story    answer (one client) · generation (attempts at the targets)
+    4  I/O          telemetry · admission · access · upstream (one exchange with a provider) · play (the simulator's clock)
+    3  decisions    deadlines (which clock strikes next) · failover (what to try next) · routing (name → targets)
+    2  translation  formats (one per wire format, both its sides) · simulator (a request → a script)
+    1  wire         refusals (what a provider's error says) · body, sse (bytes → frames → JSON) · message · sequence (the grammar)
+    0  words        errors (one table of causes) · chat (the request) · events (the stream) · json_text
+
+Floors 0 to 3 know no I/O, no clock and no randomness. How a token travels is told in the README.
+"""
+
+__version__ = "0.1.0"

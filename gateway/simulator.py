@@ -106,10 +106,6 @@ class Reply:
         return len(self.thinking) + len(self.words) + (len(_fragments(self.call.arguments)) if self.call else 0)
 
 
-class Refused(Exception):
-    """The request is none that a provider would answer."""
-
-
 MODELS = ("simulator", "simulator-fast")
 CREATED = 1_790_000_000
 # A script is built whole: at one byte a piece the longest text is some ten megabytes of steps.
@@ -143,10 +139,9 @@ def answer(path: str, body: bytes) -> Script:
 
 
 def _script(body: bytes, wire: "_Claude | _OpenAI") -> Script:
-    try:
-        request = _request(body)
-    except Refused as refusal:
-        return _document(400, wire.error(400, str(refusal)))
+    request = _request(body)
+    if isinstance(request, str):
+        return _document(400, wire.error(400, request))
     wishes = _wishes(str(request.get("model") or MODELS[0]), _prompt(request["messages"]))
     stream = request.get("stream") is True
     before: tuple[Pause, ...] = (Wait(wishes.wait),) if wishes.wait else ()
@@ -194,16 +189,17 @@ def _models() -> str:
     return f'{{"object":"list","data":[{",".join(rows)}],"has_more":false,"first_id":"{MODELS[0]}","last_id":"{MODELS[-1]}"}}'
 
 
-def _request(body: bytes) -> dict[str, Any]:
+def _request(body: bytes) -> dict[str, Any] | str:
+    """The request, or why it is none."""
     try:
         request = json.loads(body)
     except (ValueError, RecursionError):
-        raise Refused("The request body is not valid JSON.") from None
+        return "The request body is not valid JSON."
     if not isinstance(request, dict):
-        raise Refused("The request body is not a JSON object.")
+        return "The request body is not a JSON object."
     messages = request.get("messages")
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
-        raise Refused("messages: a list of at least one message is required.")
+        return "messages: a list of at least one message is required."
     return request
 
 

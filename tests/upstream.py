@@ -15,6 +15,7 @@ import asyncio
 import os
 import select
 import socket
+import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
@@ -50,7 +51,7 @@ class Bell:
 
 @dataclass(eq=False)
 class Connection:
-    """One TCP connection. Times are the loop's."""
+    """One TCP connection. Times are `time.monotonic`'s; uvloop's clock only knows milliseconds."""
 
     bell: Bell
     opened: float
@@ -164,7 +165,7 @@ class ScriptedUpstream:
             self._gone.close()
 
     def _accepted(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        connection = Connection(self._bell, asyncio.get_running_loop().time())
+        connection = Connection(self._bell, time.monotonic())
         self.connections.append(connection)
         task = self._group.create_task(self._serve(_Conversation(connection, reader, writer)), name="scripted upstream")
         self._tasks.add(task)
@@ -229,7 +230,7 @@ class _Conversation:
 
     def end(self) -> None:
         if self.connection.closed is None:
-            self.connection.closed = asyncio.get_running_loop().time()
+            self.connection.closed = time.monotonic()
             self.connection.bell.ring()
 
     async def read_request(self) -> Request:
@@ -245,7 +246,7 @@ class _Conversation:
         assert "transfer-encoding" not in headers, "the gateway knows the length of what it sends"
         body = await self._reader.readexactly(int(headers.get("content-length", "0")))
         self.listening = False
-        request = Request(method, path, headers, body, asyncio.get_running_loop().time(), self.connection)
+        request = Request(method, path, headers, body, time.monotonic(), self.connection)
         self.connection.requests.append(request)
         return request
 

@@ -4,6 +4,7 @@ import asyncio
 import select
 import socket
 import struct
+import time
 from typing import Any
 
 import anyio
@@ -90,7 +91,7 @@ async def test_a_request_is_recorded_whole() -> None:
         request = await upstream.request()
         assert (request.method, request.path, request.body) == ("POST", "/v1/messages", b"hello")
         assert request.headers == {"host": "x", "x-two": "a, b", "content-length": "5"}
-        assert request.connection.opened <= request.arrived <= asyncio.get_running_loop().time()
+        assert request.connection.opened <= request.arrived <= time.monotonic()
         assert request.closed is None
         assert upstream.open == upstream.connections == [request.connection]
 
@@ -182,7 +183,7 @@ async def test_a_client_that_leaves_is_noticed_at_once_in_every_phase(phase: str
         "before headers": Script(200, HEADERS, (), (Hang(),)),
         "waiting": Script(200, HEADERS, (Send(b"1"), Wait(60))),
         "hanging": Script(200, HEADERS, (Send(b"1"), Hang())),
-        "sending": Script(200, HEADERS, (Send(b"x" * 50_000_000),)),
+        "sending": Script(200, HEADERS, (Send(b"x" * 65536),) * 500),
         "answered": Script(200, HEADERS, (Send(b"1"),)),
         "after our FIN": Script(200, HEADERS, (Send(b"1"), Cut())),
     }
@@ -199,7 +200,7 @@ async def test_a_client_that_leaves_is_noticed_at_once_in_every_phase(phase: str
             if phase in ("answered", "after our FIN"):
                 await request.until_answered()
         await anyio.wait_all_tasks_blocked()
-        left = asyncio.get_running_loop().time()
+        left = time.monotonic()
         client.leave(how)
         assert await connection.until_closed() - left < 0.25
         assert upstream.silent == ([connection] if phase in ("accepted", "held", "half a request") else [])

@@ -4,12 +4,25 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.simulator import Cut, Hang, Reset, Script, Send, Step, Wait, answer
 
 CLAUDE, OPENAI = "/v1/messages", "/v1/chat/completions"
 BOTH = pytest.mark.parametrize("path", [CLAUDE, OPENAI])
 EVIL = 'say "hi"\\ \x00\u2028\nevent: error\n\n data: {"x": 😀 \ud83d'
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.sampled_from(["user", "tool", "tool_result", "x", "speed=0 chunk=3", "fault=cut"]),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["type", "role", "content", "text", "name", "function", "enum"]), inner)
+    ),
+    max_leaves=8,
+)
+KEYS = st.sampled_from(["model", "stream", "stream_options", "tools", "tool_choice", "thinking", "reasoning_effort"])
 
 
 def ask(path: str, prompt: str = "hi", **request: Any) -> Script:
@@ -353,3 +366,12 @@ def test_other_paths_are_not_found(path: str, key: str) -> None:
 @BOTH
 def test_the_same_request_gives_the_same_script(path: str) -> None:
     assert ask(path, "again") == ask(path, "again")
+
+
+@BOTH
+@settings(max_examples=200)
+@given(request=st.dictionaries(KEYS, VALUES), messages=st.lists(VALUES, min_size=1, max_size=3))
+def test_any_request_gets_an_answer(path: str, request: dict[str, Any], messages: list[Any]) -> None:
+    script = answer(path, json.dumps(request | {"messages": messages}).encode())
+    assert script.status in (200, 400)
+    assert body(script).decode("utf-8")

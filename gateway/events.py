@@ -38,21 +38,10 @@ class CitationsDelta(Struct, frozen=True, tag="citations_delta", forbid_unknown_
     citation: Json
 
 
-class UnknownDelta:
+class UnknownDelta(json_text.Verbatim):
     """A delta of a newer kind, or a known one with more fields: `body` as it came, its `type` included."""
 
-    __slots__ = ("body",)
-
-    def __init__(self, body: Json) -> None:
-        self.body = body
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnknownDelta) and self.body == other.body
-
-    __hash__ = None  # type: ignore[assignment]  # equality of JSON has no hash
-
-    def __repr__(self) -> str:
-        return f"UnknownDelta({self.body!r})"
+    __slots__ = ()
 
 
 Delta = TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta | CitationsDelta | UnknownDelta
@@ -154,25 +143,14 @@ class Reset(Struct, frozen=True, tag="reset"):
     attempt: int
 
 
-class UnknownEvent:
+class UnknownEvent(json_text.Verbatim):
     """An event this gateway does not know: `body` as it came, its `type` included."""
 
-    __slots__ = ("body",)
-
-    def __init__(self, body: Json) -> None:
-        self.body = body
+    __slots__ = ()
 
     @property
     def name(self) -> str:
         return str(self.body["type"])
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, UnknownEvent) and self.body == other.body
-
-    __hash__ = None  # type: ignore[assignment]  # equality of JSON has no hash
-
-    def __repr__(self) -> str:
-        return f"UnknownEvent({self.body!r})"
 
 
 Event = (

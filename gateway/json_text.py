@@ -22,6 +22,23 @@ class MalformedJson(ValueError):
     """No reading makes JSON of it."""
 
 
+class Verbatim:
+    """JSON that travels as it came: what is written is its `body`."""
+
+    __slots__ = ("body",)
+
+    def __init__(self, body: Json) -> None:
+        self.body = body
+
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and isinstance(other, Verbatim) and self.body == other.body
+
+    __hash__ = None  # type: ignore[assignment]  # equality of JSON has no hash
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.body!r})"
+
+
 def read(data: bytes | str) -> Any:
     try:
         return msgspec.json.decode(data)
@@ -34,9 +51,9 @@ def read(data: bytes | str) -> Any:
 def write(value: Any) -> bytes:
     """Compact JSON, valid UTF-8 whatever the strings hold; floats that are no number become null."""
     try:
-        written = msgspec.json.encode(value)
+        written = _encoder.encode(value)
     except UnicodeEncodeError:
-        written = msgspec.json.encode(_encodable(value))
+        written = _encoder.encode(_encodable(value))
     if written.isascii():
         return written
     # Beyond ASCII there are only strings, and UTF-8 never holds one character's bytes inside another's: replacing bytes is exact.
@@ -80,4 +97,9 @@ def _encodable(value: Any) -> Any:
 def _builtin(value: Any) -> Any:
     if isinstance(value, msgspec.Raw):
         return read(bytes(value))
+    if isinstance(value, Verbatim):
+        return value.body
     raise NotImplementedError(f"{type(value).__name__} has no JSON")
+
+
+_encoder = msgspec.json.Encoder(enc_hook=_builtin)

@@ -1,0 +1,244 @@
+"""One client's answer: status, heartbeats, encoding, sending, and leaving.
+
+Three tasks in one group: the watcher (a client that leaves cancels one scope), the pump (the generation's batches), the clock
+(sleeps until the nearest deadline). Owns commit_after, heartbeat and write. Nothing is opened before `__call__`.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import anyio
+
+from gateway.admission import Admission
+from gateway.deadlines import Facts, next_deadline
+from gateway.errors import LATER, GatewayError, RequestRefused
+from gateway.events import Event, MessageStop, encode
+from gateway.formats import AnswerFormat, Encoder
+from gateway.generation import Generation, refuse_or_fail
+from gateway.routing import Streaming, Timeouts
+from gateway.telemetry import Live, StreamRecord, emit
+
+LOG = logging.getLogger("gateway")
+
+Scope = MutableMapping[str, Any]
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+LINGER = 2.0  # seconds for a cut connection to be seen as closed
+
+
+class Answer:
+    """The ASGI application of one chat. Where `facts.commits` is false the answer is one document, sent at its end."""
+
+    def __init__(
+        self,
+        generation: Generation,
+        record: StreamRecord,
+        *,
+        answer_format: AnswerFormat,
+        encoder: Encoder,
+        timeouts: Timeouts,
+        streaming: Streaming,
+        admission: Admission,
+        live: Live,
+        open_answers: set["Answer"],
+    ) -> None:
+        self._generation = generation
+        self._facts: Facts = generation.facts
+        self._record = record
+        self._format = answer_format
+        self._encoder = encoder
+        self._timeouts = timeouts
+        self._streaming = streaming
+        self._admission = admission
+        self._live = live
+        self._open_answers = open_answers
+        self._lock = asyncio.Lock()
+        self._alarm = asyncio.Event()
+        self._scope: anyio.CancelScope | None = None
+        self._unsent = b""
+        self._complete = False  # the last byte was handed to the server
+        self._gone: str | None = None  # why nobody reads any more: client_disconnected, slow_client
+        self._failure: GatewayError | None = None
+        generation.wake = self._alarm.set
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._send, self._receive = send, receive
+        self._connection = scope.get("extensions", {}).get("gateway", {})
+        try:
+            with self._admission.stream():
+                await self._run()
+        except RequestRefused as error:
+            self._record.outcome = "refused"
+            self._failure = error
+            await self._end()
+        finally:
+            self._close_record()
+
+    def stop(self, error: GatewayError) -> None:
+        """The gateway stops: what is committed ends with this error in-band, what is not with its status."""
+        self._failure = error
+        if self._scope is not None:
+            self._scope.cancel()
+
+    def abort(self) -> None:
+        """At once, without a word."""
+        self._gone = self._gone or "shutdown"
+        if cut := self._connection.get("abort"):
+            cut()
+
+    async def _run(self) -> None:
+        self._open_answers.add(self)
+        try:
+            async with anyio.create_task_group() as group:
+                self._scope = group.cancel_scope
+                group.start_soon(self._watch, name="watcher")
+                group.start_soon(self._clock, name="clock")
+                await self._pump()
+                group.cancel_scope.cancel()
+            if not self._complete and self._gone is None:
+                await self._end()
+        finally:
+            self._open_answers.discard(self)
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if not self._complete:
+            self._leave("client_disconnected")
+
+    def _leave(self, why: str) -> None:
+        self._gone = self._gone or why
+        assert self._scope is not None
+        self._scope.cancel()
+
+    async def _pump(self) -> None:
+        try:
+            await self._generation.run(self._deliver)
+        except OSError:  # a server that speaks ASGI 2.4 raises it from `send` when nobody reads any more
+            self._gone = self._gone or "client_disconnected"
+        except Exception as error:  # whatever our own code raises must become an honest ending
+            if not isinstance(error, GatewayError):
+                LOG.exception("a stream failed")
+            self._failure = self._failure or refuse_or_fail(error)
+
+    async def _deliver(self, events: list[Event]) -> None:
+        self._unsent += self._encoder.feed(events)
+        last = type(events[-1]) is MessageStop
+        if last or self._facts.commits:
+            await self._flush(last=last)
+
+    async def _clock(self) -> None:
+        while True:
+            due = next_deadline(self._facts, self._timeouts, self._streaming)
+            now = time.monotonic()
+            if due is None or due[0] > now:
+                # A send that blocks from now on is noticed within `write`: it sets no alarm, that would cost every read.
+                await self._sleep(min(due[0] - now if due else math.inf, self._timeouts.write))
+                continue
+            match due[1]:
+                case "commit" | "heartbeat":
+                    await self._heartbeat()
+                case "write":
+                    self._leave("slow_client")
+                case meaning:
+                    self._generation.expire(meaning)
+                    await self._sleep(self._timeouts.write)
+
+    async def _sleep(self, seconds: float) -> None:
+        self._alarm.clear()
+        with anyio.move_on_after(seconds):
+            await self._alarm.wait()
+
+    async def _heartbeat(self) -> None:
+        """In its own bounds: while this send blocks nobody else keeps the time."""
+        self._unsent += self._encoder.heartbeat()
+        with anyio.move_on_after(self._timeouts.write) as limit:
+            await self._flush(last=False)
+        if limit.cancelled_caught:
+            self._leave("slow_client")
+
+    async def _flush(self, *, last: bool) -> None:
+        """All that waits to be sent, in one send; cancelled while it blocks, the bytes wait for the next one."""
+        async with self._lock:
+            facts, data = self._facts, self._unsent
+            facts.sending = time.monotonic()
+            try:
+                if not facts.committed:
+                    length = [] if facts.commits else [(b"content-length", str(len(data)).encode())]
+                    await self._start(200, self._format.content_type, length)
+                    facts.committed = True
+                if data or last:
+                    await self._send({"type": "http.response.body", "body": data, "more_body": not last})
+            finally:
+                facts.sending = None
+            self._unsent = self._unsent[len(data) :]
+            self._record.bytes_sent += len(data)
+            self._complete = last
+            facts.sent = time.monotonic()
+
+    async def _start(self, status: int, content_type: str, extra: list[tuple[bytes, bytes]] | None = None) -> None:
+        self._record.status = status
+        headers = [
+            (b"content-type", content_type.encode()),
+            (b"cache-control", b"no-cache, no-transform"),
+            (b"x-accel-buffering", b"no"),
+            (b"x-request-id", self._record.request_id.encode()),
+        ]
+        await self._send({"type": "http.response.start", "status": status, "headers": headers + (extra or [])})
+
+    async def _end(self) -> None:
+        """The failure is told: as a status if nothing was sent, else in-band, else by cutting the connection."""
+        assert self._failure is not None
+        error, request_id, partial = self._failure, self._record.request_id, self._generation.said
+        ending = self._encoder.failed(error, request_id, partial=partial)
+        with anyio.move_on_after(self._timeouts.write) as limit:
+            if not self._facts.committed:
+                whole = None if self._facts.commits else ending
+                await self._refuse(error, whole or encode(error.event(request_id, partial=False)))
+            elif ending is None:
+                await self._cut()
+            else:
+                self._unsent += ending
+                await self._flush(last=True)
+        if limit.cancelled_caught:
+            self._gone = "slow_client"
+
+    async def _refuse(self, error: GatewayError, body: bytes) -> None:
+        extra = [(b"content-length", str(len(body)).encode())]
+        if error.retry_after is not None and error.status in LATER:
+            extra.append((b"retry-after", str(math.ceil(error.retry_after)).encode()))
+        if error.cause.code == "shutdown":
+            extra.append((b"connection", b"close"))
+        await self._start(error.status, "application/json", extra)
+        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        self._complete = True
+
+    async def _cut(self) -> None:
+        """A format without an error event: what was received is sent, and the body ends without its last chunk."""
+        await self._flush(last=False)
+        if cut := self._connection.get("cut"):
+            cut()
+            with anyio.move_on_after(LINGER):
+                while (await self._receive())["type"] != "http.disconnect":
+                    pass
+
+    def _close_record(self) -> None:
+        record = self._record
+        record.ended = time.monotonic()
+        if self._gone is not None:
+            record.outcome = self._gone
+            if self._gone == "slow_client" and (abort := self._connection.get("abort")):
+                abort()
+        elif self._failure is not None:
+            record.error = self._failure
+            if record.outcome != "refused":
+                record.outcome = "shutdown" if self._failure.cause.code == "shutdown" else "failed"
+        else:
+            record.outcome = "finished" if self._complete else "shutdown"
+        emit(record, self._live)

@@ -1,0 +1,254 @@
+"""The story of one answer as the providers tell it: attempts until there is content, then batches of events.
+
+Knows no client. Owns the deadlines first_token, idle, total and finish (connect is the transport's); the clock that watches
+them belongs to whoever runs it, and calls `expire`.
+"""
+
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+
+import anyio
+import httpx
+from msgspec import structs
+
+from gateway import events as ev
+from gateway import upstream
+from gateway.chat import ChatRequest
+from gateway.deadlines import Facts, Meaning
+from gateway.errors import GatewayError, UpstreamFailed
+from gateway.events import Event
+from gateway.failover import Again, GiveUp, Next, decide
+from gateway.formats import Decoder, Target
+from gateway.routing import Model
+from gateway.sequence import Sequencer, is_content
+from gateway.telemetry import StreamRecord
+
+PREAMBLE_LIMIT = 64 * 1024  # bytes of events that precede content and are kept back
+
+Deliver = Callable[[list[Event]], Awaitable[None]]
+"""Takes the events of one network read; the last batch ends with `message_stop`. What it was given counts as said."""
+
+
+@dataclass(slots=True)
+class Upstreams:
+    """What attempts run on: a transport per provider, and what was learned of providers while the process runs."""
+
+    transports: Mapping[str, httpx.AsyncBaseTransport]
+    without_stream_usage: set[str] = field(default_factory=set)  # targets that answered 400 to stream_options
+    first_models: dict[str, str] = field(default_factory=dict)  # provider → the model to use where none is configured
+
+
+class Generation:
+    """One request's attempts. `run` returns when an attempt finished, and raises `GatewayError` when none did."""
+
+    def __init__(self, request: ChatRequest, model: Model, upstreams: Upstreams, facts: Facts, record: StreamRecord) -> None:
+        self.facts = facts
+        self.said = False  # something was delivered: from here on a failure is told in-band
+        self.wake: Callable[[], None] = lambda: None  # tells the clock that a deadline came nearer
+        self._request = request
+        self._model = model
+        self._upstreams = upstreams
+        self._record = record
+        self._scope: anyio.CancelScope | None = None
+        self._expired: Meaning | None = None
+
+    def expire(self, meaning: Meaning) -> None:
+        """A deadline has passed: the attempt, or the wait before it, ends for that reason."""
+        self._expired = meaning
+        if self._scope is not None:
+            self._scope.cancel()
+
+    async def run(self, deliver: Deliver) -> None:
+        """Attempts at the model's targets, in their order, until one has said something; then that one to its end."""
+        targets, at, tries = self._model.targets, 0, 0
+        while True:
+            tries += 1
+            try:
+                await self._attempt(targets[at], deliver)
+                return
+            except UpstreamFailed as error:
+                if self.said:
+                    raise
+                decision = decide(error, targets, at, tries, self._model.retry, random.random())
+                match decision:
+                    case GiveUp():
+                        raise
+                    case Next(index):
+                        at, tries = index, 0
+                    case Again(wait):
+                        await self._wait(wait)
+            self._record.warnings.append(f"{targets[at].name if isinstance(decision, Again) else 'failover'} after {error.cause.code}")
+
+    async def _wait(self, seconds: float) -> None:
+        """Only `total` and the client's leaving can cut it short."""
+        self.facts.attempt = None
+        with anyio.CancelScope() as self._scope:
+            await anyio.sleep(seconds)
+        if self._scope.cancelled_caught:
+            raise self._timed_out("total", None)
+
+    async def _attempt(self, target: Target, deliver: Deliver) -> None:
+        record = self._record
+        record.provider, record.target = target.provider.name, target.name
+        record.attempts += 1
+        facts = self.facts
+        facts.attempt = facts.heard = facts.meant = time.monotonic()
+        facts.spoken, facts.finishing, self._expired = False, None, None
+        reading = _Reading(self, target, deliver)
+        failure: UpstreamFailed | None = None
+        try:
+            with anyio.CancelScope() as self._scope:
+                self.wake()
+                try:
+                    await self._exchange(target, reading)
+                except UpstreamFailed as error:
+                    failure = error
+            if self._scope.cancelled_caught and self._expired != "finish":
+                failure = self._timed_out(self._expired or "total", target)
+            await reading.end(failure)
+        finally:
+            reading.record()
+
+    async def _exchange(self, target: Target, reading: "_Reading") -> None:
+        """The request and its answer; once more without `stream_options` if that is what the provider stumbles over."""
+        transport = self._upstreams.transports[target.provider.name]
+        connect = self._model.timeouts.connect
+        if not target.model:
+            models = self._upstreams.first_models
+            if target.provider.name not in models:
+                models[target.provider.name] = await upstream.first_model(transport, target, connect=connect)
+            target = upstream.named(target, models[target.provider.name])
+            self._record.target = target.name
+        usage = target.name not in self._upstreams.without_stream_usage
+        while True:
+            outgoing = target.format.build(self._request, target, stream_usage=usage)
+            self._record.warnings.extend(outgoing.warnings)
+            try:
+                async with upstream.opened(transport, target.provider, outgoing, connect=connect) as exchange:
+                    await reading.read(exchange, target)
+                    return
+            except UpstreamFailed as error:
+                if not usage or error.status != 400 or reading.begun or "stream_options" not in error.message:
+                    raise
+            usage = False
+            self._upstreams.without_stream_usage.add(target.name)
+
+    def _timed_out(self, meaning: Meaning, target: Target | None) -> UpstreamFailed:
+        seconds = getattr(self._model.timeouts, meaning)
+        name = target.provider.name if target else None
+        sentence = {
+            "first_token": f"Provider {name} did not begin its answer within {seconds:g} s.",
+            "idle": f"Provider {name} fell silent for {seconds:g} s.",
+            "total": f"The answer took longer than {seconds:g} s.",
+        }[meaning]
+        return UpstreamFailed(meaning, sentence, provider=name)
+
+
+class _Reading:
+    """One attempt's body on its way to the events that are delivered."""
+
+    def __init__(self, generation: Generation, target: Target, deliver: Deliver) -> None:
+        self._generation = generation
+        self._facts = generation.facts
+        self._record = generation._record
+        self._deliver = deliver
+        self._request = generation._request
+        self._decoder: Decoder | None = None
+        self._sequencer = Sequencer(target.model, f"msg_{self._record.request_id}", self._request.max_tokens)
+        self._kept: list[Event] = []  # what precedes content
+        self._kept_bytes = 0
+        self._content = False
+
+    @property
+    def begun(self) -> bool:
+        return self._decoder is not None
+
+    async def read(self, exchange: upstream.Exchange, target: Target) -> None:
+        self._decoder = decoder = target.format.decoder(self._request, target, exchange.content_type)
+        sequencer, facts = self._sequencer, self._facts
+        async with aclosing(upstream.pieces(exchange)) as body:
+            async for piece in body:
+                facts.heard = time.monotonic()
+                steps = decoder.feed(piece)
+                if not steps:
+                    continue
+                facts.meant = facts.heard
+                events = sequencer.feed(steps)
+                await self._pass_on(events)
+                if sequencer.failure is not None or sequencer.done:
+                    break
+                self._mark_finishing(decoder.finishing, events)
+        if sequencer.done:
+            await upstream.drain(exchange)
+
+    def _mark_finishing(self, finishing: bool, events: list[Event]) -> None:
+        """`finish` runs from the stop reason, and again from content after it (some send a reason with every chunk)."""
+        facts = self._facts
+        if not finishing:
+            facts.finishing = None
+        elif facts.finishing is None or any(type(event) is ev.ContentBlockDelta for event in events):
+            facts.finishing = facts.heard
+            self._generation.wake()
+
+    async def end(self, failure: UpstreamFailed | None) -> None:
+        """The body ended, or the attempt failed: what is held is said, and the ending is known."""
+        sequencer = self._sequencer
+        if sequencer.done:
+            return
+        if sequencer.failure is None:
+            if self._decoder is None:
+                assert failure is not None
+                raise failure
+            self._facts.finishing = None
+            await self._pass_on(sequencer.feed(self._decoder.close(failure)))
+        if sequencer.failure is not None:
+            raise sequencer.failure
+
+    def record(self) -> None:
+        """What the attempt showed, whatever became of it."""
+        record, sequencer = self._record, self._sequencer
+        record.usage = dict(sequencer.usage)
+        record.stop_reason = sequencer.stop_reason
+        record.dropped_frames = sequencer.dropped + (self._decoder.dropped if self._decoder else 0)
+        record.warnings.extend(sequencer.warnings + (self._decoder.warnings if self._decoder else []))
+
+    async def _pass_on(self, events: list[Event]) -> None:
+        if not events:
+            return
+        if not self._content:
+            events = self._keep_back(events)
+            if not events:
+                return
+            self._content = self._facts.spoken = self._generation.said = True
+        now = time.monotonic()
+        self._record.note(events, now)
+        if type(events[-1]) is ev.MessageStop:
+            self._record.usage = dict(self._sequencer.usage)
+            self._record.dropped_frames = self._sequencer.dropped + (self._decoder.dropped if self._decoder else 0)
+            events[-1] = structs.replace(events[-1], stats=self._record.stats(now))
+        await self._deliver(events)
+
+    def _keep_back(self, events: list[Event]) -> list[Event]:
+        """All that was kept and these, as soon as there is content or the end; else nothing."""
+        for place, event in enumerate(events):
+            if is_content(event) or type(event) is ev.MessageStop:
+                return [*self._kept, *events[place:]]
+            if type(event) is ev.ContentBlockStart and event.content_block.get("type") == "thinking":
+                self._facts.spoken = True  # it thinks: that satisfies first_token
+            size = len(ev.encode(event))
+            if self._kept_bytes + size > PREAMBLE_LIMIT:
+                if isinstance(event, ev.UnknownEvent):
+                    self._sequencer.dropped += 1
+                    continue
+                return [*self._kept, *events[place:]]  # so much structure is an answer
+            self._kept_bytes += size
+            self._kept.append(event)
+        return []
+
+
+def refuse_or_fail(error: Exception) -> GatewayError:
+    """An unforeseen exception as the caller may see it."""
+    return error if isinstance(error, GatewayError) else GatewayError("internal", "The gateway failed; the log says how.")

@@ -1,0 +1,156 @@
+"""The socket, the signals, the drain, and uvicorn.
+
+Subclasses two of uvicorn's classes for what ASGI cannot do; its version is bounded in pyproject.toml and a test pins the names:
+* `HttpToolsProtocol`: an answer can cut or abort its connection, and *every* unfinished request of a lost connection hears of
+  it (uvicorn tells only the newest, so one with a pipelined request behind it would run on).
+* `Server`: the first SIGTERM or SIGINT begins a drain while the port stays open; a second one ends the process.
+"""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+import time
+from types import FrameType
+from typing import Any
+
+import httpx
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+
+from gateway.app import Gateway, create_app
+from gateway.errors import GatewayError
+from gateway.play import PlayTransport
+from gateway.telemetry import configure_logging
+from gateway.wiring import Wiring
+
+LOG = logging.getLogger("gateway")
+
+IDLE_CONNECTIONS = 100  # kept per provider,
+IDLE_TIME = 30.0  # seconds at most
+LAST_WORDS = 2.0  # seconds for the endings after the grace
+BACKLOG = 2048
+
+
+class Protocol(HttpToolsProtocol):
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._running: RequestResponseCycle | None = None
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        connection = {"cut": self.transport.close, "abort": self.transport.abort}
+        self.scope["extensions"] = {"gateway": connection}
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        running = self._running
+        if running is not None and not running.response_complete:
+            running.disconnected = True
+            running.message_event.set()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+
+
+class Server(uvicorn.Server):
+    """`exit_code` after `run`: 0."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._stopping_since: float | None = None
+        self._told = False
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._stopping_since is None:
+            self._stopping_since = time.monotonic()
+            self._gateway.admission.stopping = True
+            LOG.info("stopping: %d streams open", self._gateway.admission.streams)
+            return
+        sys.stderr.flush()
+        os._exit(1)
+
+    async def on_tick(self, counter: int) -> bool:
+        """uvicorn asks ten times a second whether to exit."""
+        if await super().on_tick(counter):
+            return True
+        if self._stopping_since is None:
+            return False
+        limits, gateway = self._gateway.wiring.server, self._gateway
+        elapsed = time.monotonic() - self._stopping_since - limits.drain_delay
+        if elapsed < 0:
+            return False
+        if elapsed >= limits.shutdown_grace and not self._told:
+            self._told = True
+            for answer in tuple(gateway.answers):
+                answer.stop(GatewayError("shutdown", "The gateway is stopping: try again in a few seconds.", retry_after=5))
+        if gateway.admission.streams and elapsed < limits.shutdown_grace + LAST_WORDS:
+            return False
+        for answer in tuple(gateway.answers):
+            answer.abort()
+        gateway.live.close()
+        return True
+
+
+def bind(wiring: Wiring) -> socket.socket:
+    """The listening socket; `OSError` if the port is taken."""
+    host, port = wiring.server.host, wiring.server.port
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Accepted connections inherit it: a client that vanished without a FIN is let go once something is unacknowledged.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, int(wiring.server.tcp_user_timeout * 1000))
+        listener.bind((host, port))
+        listener.listen(BACKLOG)
+    except OSError:
+        listener.close()
+        raise
+    listener.setblocking(False)
+    return listener
+
+
+def run(wiring: Wiring, listener: socket.socket) -> int:
+    """Serves until a signal; the process's exit code."""
+    configure_logging()
+    config = uvicorn.Config(
+        lambda: None,
+        http=Protocol,
+        loop="uvloop" if _has_uvloop() else "asyncio",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=int(wiring.server.keep_alive),
+        timeout_graceful_shutdown=int(LAST_WORDS),
+    )
+
+    async def main() -> None:
+        gateway = Gateway(wiring, {name: _transport(wiring, name) for name in wiring.providers})
+        config.app = create_app(gateway)  # type: ignore[assignment]  # uvicorn's and Starlette's ASGI types differ in name only
+        config.load()
+        await Server(config, gateway).serve(sockets=[listener])
+
+    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+        runner.run(main())
+    return 0
+
+
+def _transport(wiring: Wiring, name: str) -> httpx.AsyncBaseTransport:
+    raise NotImplementedError
+
+
+def _has_uvloop() -> bool:
+    try:
+        import uvloop  # noqa: F401
+    except ImportError:
+        return False
+    return True

@@ -1,0 +1,207 @@
+"""One `StreamRecord` per stream: a log line, and a line on `/live`. Never a prompt, an answer or a key."""
+
+import logging
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+
+from gateway import json_text
+from gateway.errors import GatewayError
+from gateway.events import ContentBlockDelta, Event, InputJsonDelta, Stats, TextDelta, ThinkingDelta
+from gateway.json_text import Json
+
+LOG = logging.getLogger("gateway")
+LIVE_BACKLOG = 256  # records that a slow reader of /live may be behind; then it misses some
+
+
+@dataclass(slots=True)
+class StreamRecord:
+    """What became of one request. Instants are readings of one monotonic clock in seconds, `began` its last byte."""
+
+    request_id: str
+    format: str
+    model: str
+    began: float
+    provider: str | None = None
+    target: str | None = None
+    attempts: int = 0
+    outcome: str = "failed"
+    status: int | None = None
+    error: GatewayError | None = None
+    first_text: float | None = None
+    first_thinking: float | None = None
+    first_delta: float | None = None
+    last_delta: float | None = None
+    ended: float | None = None
+    events: int = 0
+    bytes_sent: int = 0
+    usage: Json = field(default_factory=dict)
+    stop_reason: str | None = None
+    dropped_frames: int = 0
+    warnings: list[str] = field(default_factory=list)
+
+    def note(self, events: list[Event], now: float) -> None:
+        """These events are about to be sent."""
+        self.events += len(events)
+        if self.first_text is None or self.first_thinking is None or self.first_delta is None:
+            self._note_first(events, now)
+        if self.first_delta is not None and any(type(event) is ContentBlockDelta for event in events):
+            self.last_delta = now
+
+    def _note_first(self, events: list[Event], now: float) -> None:
+        for event in events:
+            if type(event) is not ContentBlockDelta:
+                continue
+            self.first_delta = self.first_delta or now
+            if isinstance(event.delta, TextDelta | InputJsonDelta):
+                self.first_text = self.first_text or now
+            elif isinstance(event.delta, ThinkingDelta):
+                self.first_thinking = self.first_thinking or now
+
+    def stats(self, now: float) -> Stats:
+        """The times of `message_stop`."""
+        return Stats(
+            ttft_ms=self._since_beginning(self.first_text),
+            thinking_ttft_ms=self._since_beginning(self.first_thinking),
+            duration_ms=self._since_beginning(now),
+            output_tokens_per_s=self._speed(),
+            provider=self.provider,
+            target=self.target,
+            attempts=self.attempts,
+            dropped_frames=self.dropped_frames,
+        )
+
+    def line(self) -> Json:
+        """The record as it is logged; what is unknown is left out."""
+        code = self.error.cause.code if self.error else None
+        fields: Json = {
+            "event": "stream",
+            "request_id": self.request_id,
+            "format": self.format,
+            "model": self.model,
+            "target": self.target,
+            "attempts": self.attempts,
+            "outcome": self.outcome,
+            "status": self.status,
+            "error_code": code,
+            "error": self.error.message if self.error else None,
+            "detail": self.error.detail if self.error else None,
+            "ttft_ms": self._since_beginning(self.first_text),
+            "thinking_ttft_ms": self._since_beginning(self.first_thinking),
+            "duration_ms": self._since_beginning(self.ended),
+            "events": self.events,
+            "bytes": self.bytes_sent,
+            "usage": self.usage,
+            "stop_reason": self.stop_reason,
+            "dropped_frames": self.dropped_frames,
+            "warnings": self.warnings,
+        }
+        return {key: value for key, value in fields.items() if value is not None and value != [] and value != {}}
+
+    def _since_beginning(self, instant: float | None) -> float | None:
+        return None if instant is None else round((instant - self.began) * 1000, 2)
+
+    def _speed(self) -> float | None:
+        tokens = self.usage.get("output_tokens")
+        if self.first_delta is None or self.last_delta is None or not isinstance(tokens, int) or tokens < 2:
+            return None
+        seconds = self.last_delta - self.first_delta
+        return round((tokens - 1) / seconds, 1) if seconds > 0 else None
+
+
+class Live:
+    """The feed of finished streams: every subscriber gets each record's line, and misses some rather than slowing anyone down."""
+
+    def __init__(self) -> None:
+        self._subscribers: set[MemoryObjectSendStream[Json]] = set()
+
+    def publish(self, line: Json) -> None:
+        for subscriber in tuple(self._subscribers):
+            try:
+                subscriber.send_nowait(line)
+            except (anyio.WouldBlock, anyio.BrokenResourceError):
+                continue
+
+    @contextmanager
+    def subscribe(self) -> Iterator[MemoryObjectReceiveStream[Json]]:
+        sender, receiver = anyio.create_memory_object_stream[Json](LIVE_BACKLOG)
+        self._subscribers.add(sender)
+        try:
+            yield receiver
+        finally:
+            self._subscribers.discard(sender)
+            sender.close()
+            receiver.close()
+
+    def close(self) -> None:
+        """Ends every feed: the gateway stops."""
+        for subscriber in tuple(self._subscribers):
+            subscriber.close()
+
+
+def emit(record: StreamRecord, live: Live) -> None:
+    """The record's one log line, and the same on `/live`."""
+    line = record.line()
+    level = logging.WARNING if record.outcome == "failed" else logging.INFO
+    LOG.log(level, "stream", extra={"line": line})
+    live.publish(line)
+
+
+class _JsonLines(logging.Formatter):
+    """One JSON object a line: nothing that is logged can forge a second line."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: Json = {"time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"), "level": record.levelname.lower()}
+        line |= getattr(record, "line", None) or {"event": "log", "logger": record.name, "message": record.getMessage()}
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json_text.write(line).decode()
+
+
+class _Coloured(logging.Formatter):
+    """For a person at a terminal: outcome, model, time to first token, duration, tokens."""
+
+    COLOURS = {"finished": "32", "client_disconnected": "33", "stopped": "33", "refused": "35", "shutdown": "35"}
+
+    def format(self, record: logging.LogRecord) -> str:
+        line: Json | None = getattr(record, "line", None)
+        clock = f"\x1b[2m{self.formatTime(record, '%H:%M:%S')}\x1b[0m"
+        if line is None:
+            text = f"{clock} {record.getMessage()}"
+            return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
+        colour = self.COLOURS.get(line["outcome"], "31")
+        parts = [f"{clock} \x1b[{colour}m{line['outcome']:<19}\x1b[0m {line['model']}"]
+        if (target := line.get("target")) and target != line["model"]:
+            parts.append(f"\x1b[2m→ {target}\x1b[0m")
+        parts += [f"\x1b[2m{name}\x1b[0m {value}" for name, value in _figures(line)]
+        if line.get("error"):
+            parts.append(f"\x1b[31m{line['error_code']}\x1b[0m {line['error']}")
+        parts += [f"\x1b[33m{warning}\x1b[0m" for warning in line.get("warnings", [])]
+        return "  ".join(parts)
+
+
+def _figures(line: Json) -> Iterator[tuple[str, Any]]:
+    if "ttft_ms" in line:
+        yield "first", f"{line['ttft_ms']:.0f} ms"
+    if "duration_ms" in line:
+        yield "total", f"{line['duration_ms'] / 1000:.2f} s"
+    if tokens := line.get("usage", {}).get("output_tokens"):
+        yield "tokens", tokens
+    if line["attempts"] > 1:
+        yield "attempts", line["attempts"]
+
+
+def configure_logging() -> None:
+    """Everything to standard error: coloured on a terminal, else JSON lines. Libraries speak from WARNING up, the HTTP ones
+    never below it: at DEBUG they print URLs, headers and whole chunks."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_Coloured() if sys.stderr.isatty() else _JsonLines())
+    logging.basicConfig(level=logging.WARNING, handlers=[handler], force=True)
+    LOG.setLevel(logging.INFO)
+    for name in ("httpx", "httpcore", "sse_starlette", "uvicorn.access"):
+        logging.getLogger(name).setLevel(logging.WARNING)

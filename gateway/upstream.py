@@ -1,0 +1,206 @@
+"""ONE attempt at a provider: the request goes out, the status comes back, the body arrives in pieces.
+
+Runs on an httpx transport called directly, without a client around it: no redirects, no cookies, no environment proxies.
+What httpx raises is translated here, once.
+"""
+
+import time
+import zlib
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+
+import anyio
+import httpx
+
+from gateway import json_text
+from gateway.errors import UpstreamFailed
+from gateway.formats import Provider, Target, UpstreamRequest
+from gateway.refusals import refused_by_status
+
+SLICE = 64 * 1024  # bytes handled before the loop gets its turn
+ERROR_BODY_LIMIT = 64 * 1024  # bytes of a refusal that are read,
+ERROR_BODY_TIME = 2.0  # seconds at most
+DRAIN_LIMIT = 64 * 1024  # bytes that may follow a finished answer,
+DRAIN_TIME = 0.1  # seconds at most, so that the connection can be kept
+CLOSE_TIME = 1.0  # seconds that closing may take, shielded
+
+
+@dataclass(slots=True)
+class Exchange:
+    """An answer under way: its head, and its body through `pieces`."""
+
+    provider: str
+    content_type: str
+    encoding: str
+    stream: AsyncIterator[bytes]
+    began: bool = False  # some body byte came
+
+
+@asynccontextmanager
+async def opened(
+    transport: httpx.AsyncBaseTransport, provider: Provider, request: UpstreamRequest, *, connect: float | None
+) -> AsyncIterator[Exchange]:
+    """The exchange, once its head says 2xx; leaving ends it. `UpstreamFailed` for anything else. `connect` in seconds."""
+    with _translated(provider.name):
+        response = await _send(transport, provider, request, connect)
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    try:
+        headers = {name.lower(): value for name, value in response.headers.items()}
+        encoding = headers.get("content-encoding", "").strip().lower()
+        stream = aiter(response.stream)
+        exchange = Exchange(provider.name, headers.get("content-type", ""), "" if encoding == "identity" else encoding, stream)
+        if not 200 <= response.status_code < 300:
+            body = await _refusal_body(exchange)
+            now = datetime.fromtimestamp(time.time(), UTC)
+            raise refused_by_status(response.status_code, headers, body, provider=provider.name, secrets=provider.secrets, now=now)
+        yield exchange
+    finally:
+        with anyio.move_on_after(CLOSE_TIME, shield=True):
+            await response.stream.aclose()
+
+
+async def pieces(exchange: Exchange) -> AsyncIterator[bytes]:
+    """The body, decompressed, ≤ 64 KiB at a time, the loop having its turn in between. Call again to drain what is left."""
+    inflater = _Inflater(exchange) if exchange.encoding else None
+    with _translated(exchange.provider, exchange):
+        async for read in exchange.stream:
+            exchange.began = True
+            slices = inflater.feed(read) if inflater else _slices(read)
+            first = True
+            for piece in slices:
+                if not first:
+                    await anyio.lowlevel.checkpoint()
+                first = False
+                yield piece
+        if inflater:
+            inflater.close()
+
+
+async def drain(exchange: Exchange) -> None:
+    """Reads what follows a finished answer, within bounds, so that the connection can be used again."""
+    left = DRAIN_LIMIT
+    with anyio.move_on_after(DRAIN_TIME):
+        try:
+            async for read in exchange.stream:
+                left -= len(read)
+                if left < 0:
+                    break
+        except httpx.HTTPError:
+            pass  # the answer is finished: how the connection ends is nobody's business any more
+
+
+async def first_model(transport: httpx.AsyncBaseTransport, target: Target, *, connect: float | None) -> str:
+    """The first model that an OpenAI-compatible provider lists."""
+    provider = target.provider
+    url = f"{provider.base_url}/models"
+    headers = (("authorization", f"Bearer {provider.key}"),) if provider.key else ()
+    request = UpstreamRequest(url, (*headers, ("accept-encoding", "identity")), b"")
+    async with opened(transport, provider, request, connect=connect) as exchange:
+        body = await _refusal_body(exchange)
+    try:
+        return str(json_text.read(body)["data"][0]["id"])
+    except (json_text.MalformedJson, LookupError, TypeError):
+        sentence = f"Provider {provider.name} lists no models: name one in OPENAI_MODEL or in the configuration."
+        raise UpstreamFailed("unavailable", sentence, provider=provider.name) from None
+
+
+async def _send(
+    transport: httpx.AsyncBaseTransport, provider: Provider, request: UpstreamRequest, connect: float | None
+) -> httpx.Response:
+    """One fresh try if a *reused* connection was dead before any byte of the answer came."""
+    for last in (False, True):
+        fresh = False
+
+        async def trace(event: str, _: Mapping[str, object]) -> None:
+            nonlocal fresh
+            fresh = fresh or event == "connection.connect_tcp.started"
+
+        extensions = {"timeout": {"connect": connect, "read": None, "write": None, "pool": None}, "trace": trace}
+        url = httpx.URL(request.url).copy_merge_params(dict(provider.query)) if provider.query else httpx.URL(request.url)
+        outgoing = httpx.Request(
+            "POST" if request.body else "GET", url, headers=request.headers, content=request.body or None, extensions=extensions
+        )
+        try:
+            return await transport.handle_async_request(outgoing)
+        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+            if fresh or last:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def _refusal_body(exchange: Exchange) -> bytes:
+    body = b""
+    with anyio.move_on_after(ERROR_BODY_TIME):
+        try:
+            async for piece in pieces(exchange):
+                body += piece
+                if len(body) >= ERROR_BODY_LIMIT:
+                    break
+        except UpstreamFailed:
+            pass  # the status says enough
+    return body[:ERROR_BODY_LIMIT]
+
+
+def _slices(read: bytes) -> Iterator[bytes]:
+    if len(read) <= SLICE:
+        yield read
+        return
+    for start in range(0, len(read), SLICE):
+        yield read[start : start + SLICE]
+
+
+class _Inflater:
+    """One gzip layer (we ask for none, some send it all the same); any other coding, or two of them, is malformed."""
+
+    def __init__(self, exchange: Exchange) -> None:
+        if exchange.encoding not in ("gzip", "x-gzip"):
+            sentence = f"Provider {exchange.provider} answered with content-encoding {exchange.encoding[:40]!r}, which was not asked for."
+            raise UpstreamFailed("malformed", sentence, provider=exchange.provider)
+        self._provider = exchange.provider
+        self._inflate = zlib.decompressobj(wbits=31)
+
+    def feed(self, read: bytes) -> Iterator[bytes]:
+        while read and not self._inflate.eof:
+            try:
+                piece = self._inflate.decompress(read, SLICE)
+            except zlib.error as error:
+                raise self._broken() from error
+            read = self._inflate.unconsumed_tail
+            if piece:
+                yield piece
+
+    def close(self) -> None:
+        if not self._inflate.eof:
+            raise UpstreamFailed("interrupted", f"Provider {self._provider} broke off inside a gzip body.", provider=self._provider)
+
+    def _broken(self) -> UpstreamFailed:
+        return UpstreamFailed("malformed", f"Provider {self._provider} sent a gzip body that is none.", provider=self._provider)
+
+
+class _translated:
+    """httpx's exceptions as `UpstreamFailed`: before the first body byte the provider was unavailable, after it the stream broke."""
+
+    def __init__(self, provider: str, exchange: Exchange | None = None) -> None:
+        self._provider = provider
+        self._exchange = exchange
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if not isinstance(error, httpx.HTTPError | httpx.InvalidURL | OSError):
+            return
+        what = type(error).__name__ + (f": {text}" if (text := str(error)) else "")
+        if self._exchange is not None and self._exchange.began:
+            cause, sentence = "interrupted", f"The connection to provider {self._provider} broke in mid-answer ({what})."
+        elif isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
+            cause, sentence = "upstream_timeout", f"Provider {self._provider} could not be reached in time ({what})."
+        else:
+            cause, sentence = "unavailable", f"Provider {self._provider} could not be reached or gave no answer ({what})."
+        raise UpstreamFailed(cause, sentence, provider=self._provider) from error
+
+
+def named(target: Target, model: str) -> Target:
+    return replace(target, model=model)

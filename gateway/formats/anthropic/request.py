@@ -1,0 +1,262 @@
+"""A chat request as Claude's (https://docs.anthropic.com/en/api/messages).
+
+Content blocks go out as they came in: a signature is valid only with its own text, a cache only with the same prefix. Left out
+is what Claude is known to answer with 400: empty text, thinking that nobody signed, sampling that a model no longer takes.
+"""
+
+from collections.abc import Iterator
+from typing import Any
+
+from gateway import json_text
+from gateway.chat import ChatRequest, Content, Message
+from gateway.errors import RequestRefused
+from gateway.formats import Provider, Target, UpstreamRequest
+from gateway.formats.anthropic import terms
+from gateway.json_text import Json
+
+# Claude requires the field; long enough for an answer, short enough for every model.
+MAX_TOKENS = 8192
+
+# Keys that the gateway writes itself, so that `extra` may not: what was validated must be what is sent.
+OWN_KEYS = frozenset(
+    ("model", "messages", "system", "max_tokens", "stream", "stream_options", "temperature", "top_p", "stop_sequences", "n")
+) | {"tools", "tool_choice", "thinking", "output_config", "response_format", "effort", "metadata"}
+
+
+def build(request: ChatRequest, target: Target) -> UpstreamRequest:
+    provider, warnings = target.provider, _Warnings()
+    leading = _leading_system(request.messages)
+    messages = _messages(request.messages, leading, provider, warnings)
+    if not messages:
+        raise _invalid("messages: at least one message must not be a system message")
+    body: Json = {"model": target.model, "max_tokens": request.max_tokens or MAX_TOKENS, "messages": messages, "stream": True}
+    if system := _system(request, leading):
+        body["system"] = system
+    body |= _sampling(request, target, warnings)
+    body |= _options(request, provider)
+    for key in request.extra:
+        if key in OWN_KEYS:
+            raise _invalid(f"extra.{key}: the gateway writes this key itself")
+    body |= request.extra
+    for key in provider.quirks.refuses:
+        if body.pop(key, None) is not None:
+            warnings.add(f"{key} left out")
+    try:
+        written = json_text.write(_merged(body, provider.body))
+    except RecursionError as error:
+        raise _invalid("The request is nested too deeply") from error
+    return UpstreamRequest(f"{provider.base_url}/v1/messages", _headers(provider), written, tuple(warnings))
+
+
+class _Warnings(dict[str, None]):
+    """Each once, in order: a long history would say the same thing many times."""
+
+    def add(self, warning: str) -> None:
+        self[warning] = None
+
+
+def _headers(provider: Provider) -> tuple[tuple[str, str], ...]:
+    headers = {
+        "content-type": "application/json",
+        "accept": "text/event-stream, application/json",
+        "accept-encoding": "identity",
+        "anthropic-version": provider.version,
+    }
+    if provider.key is not None:
+        headers |= {"x-api-key": provider.key} if provider.auth == "x-api-key" else {"authorization": f"Bearer {provider.key}"}
+    headers |= {name.lower(): value for name, value in provider.headers.items()}
+    return tuple(headers.items())
+
+
+def _leading_system(messages: list[Message]) -> int:
+    """How many system messages stand before the conversation."""
+    return next((number for number, message in enumerate(messages) if message.role != "system"), len(messages))
+
+
+def _system(request: ChatRequest, leading: int) -> Content:
+    """The request's own first. One text stays one text; blocks stay blocks, for their `cache_control`."""
+    parts = [content for content in (request.system, *(message.content for message in request.messages[:leading])) if content]
+    if all(isinstance(part, str) for part in parts):
+        return "\n\n".join(part for part in parts if isinstance(part, str))
+    blocks: list[Json] = []
+    for part in parts:
+        blocks += [{"type": "text", "text": part}] if isinstance(part, str) else [block for block in part if not _is_empty_text(block)]
+    return blocks
+
+
+def _messages(messages: list[Message], leading: int, provider: Provider, warnings: _Warnings) -> list[Json]:
+    written: list[Json] = []
+    results: list[Json] | None = None
+    for number, message in enumerate(messages[leading:], leading):
+        content = _content(message.content, f"messages[{number}].content", provider, warnings)
+        if message.role != "tool":
+            results = None
+        match message.role:
+            case "tool":
+                # Claude wants the results of parallel calls in one message.
+                if results is None:
+                    results = []
+                    written.append({"role": "user", "content": results})
+                results.append(_tool_result(message, content, number))
+            case "system" if provider.quirks.later_system == "reminder":
+                written.append({"role": "user", "content": _reminder(content)})
+            case "system" | "user" | "assistant":
+                written.append({"role": message.role, "content": content})
+    return written
+
+
+def _tool_result(message: Message, content: Content, number: int) -> Json:
+    call = message.tool_use_id or message.tool_call_id
+    if not call:
+        raise _invalid(f"messages[{number}].tool_use_id: a tool message names the call that it answers")
+    return {"type": "tool_result", "tool_use_id": terms.tool_id(call), "content": content}
+
+
+def _reminder(content: Content) -> Content:
+    def marked(text: str) -> str:
+        return f"<system-reminder>\n{text}\n</system-reminder>"
+
+    if isinstance(content, str):
+        return marked(content)
+    return [{**block, "text": marked(block["text"])} if isinstance(block.get("text"), str) else block for block in content]
+
+
+def _content(content: Content, path: str, provider: Provider, warnings: _Warnings) -> Content:
+    """The blocks as they came, without those that Claude refuses; `""` if none is left."""
+    if isinstance(content, str):
+        return content
+    kept: list[Json] = []
+    for number, block in enumerate(content):
+        if not provider.quirks.url_sources:
+            _refuse_urls(block, f"{path}[{number}]")
+        match block.get("type"):
+            case "text" if _is_empty_text(block):
+                continue
+            case "thinking" if not block.get("signature"):
+                warnings.add("thinking without a signature left out")
+                continue
+            case "tool_use":
+                kept.append(_tool_use(block, f"{path}[{number}]"))
+            case "tool_result":
+                kept.append(_result_block(block))
+            case _:
+                kept.append(block)
+    return kept or ""
+
+
+def _tool_use(block: Json, path: str) -> Json:
+    given, call = block.get("input"), block.get("id")
+    if isinstance(given, str):
+        block = {**block, "input": _arguments(given, f"{path}.input")}
+    if isinstance(call, str) and terms.tool_id(call) != call:
+        block = {**block, "id": terms.tool_id(call)}
+    return block
+
+
+def _arguments(text: str, path: str) -> Json:
+    """Arguments that come as text, as other formats have them; none are `{}`."""
+    try:
+        value = json_text.read(text) if text.strip() else {}
+    except json_text.MalformedJson as error:
+        raise _invalid(f"{path}: the tool's arguments are not JSON") from error
+    if not isinstance(value, dict):
+        raise _invalid(f"{path}: the tool's arguments are not a JSON object")
+    return value
+
+
+def _result_block(block: Json) -> Json:
+    call, content = block.get("tool_use_id"), block.get("content")
+    if isinstance(call, str) and terms.tool_id(call) != call:
+        block = {**block, "tool_use_id": terms.tool_id(call)}
+    if isinstance(content, list) and any(_is_empty_text(part) for part in content):
+        block = {**block, "content": [part for part in content if not _is_empty_text(part)] or ""}
+    return block
+
+
+def _is_empty_text(block: Any) -> bool:
+    """White space is not empty: Claude takes it."""
+    return isinstance(block, dict) and block.get("type") == "text" and block.get("text") == ""
+
+
+def _refuse_urls(block: Json, path: str) -> None:
+    """A self-hosted provider would fetch the address from inside our network."""
+    for place, part in _parts(block, path):
+        source, image = part.get("source"), part.get("image_url")
+        if isinstance(source, dict) and source.get("type") == "url":
+            place = f"{place}.source"
+        elif part.get("type") == "image_url" and not _is_data(image["url"] if isinstance(image, dict) and "url" in image else image):
+            place = f"{place}.image_url"
+        else:
+            continue
+        raise _invalid(f"{place}: this model takes no URL sources; send the content as base64")
+
+
+def _parts(block: Json, path: str) -> Iterator[tuple[str, Json]]:
+    """A block and the blocks inside it: those of a tool's result, and of a document made of blocks."""
+    waiting = [(path, block)]
+    while waiting:
+        path, block = waiting.pop()
+        yield path, block
+        source = block.get("source")
+        for place, inside in ((f"{path}.content", block.get("content")), (f"{path}.source.content", _at(source, "content"))):
+            if isinstance(inside, list):
+                waiting += [(f"{place}[{number}]", part) for number, part in enumerate(inside) if isinstance(part, dict)]
+
+
+def _at(value: Any, key: str) -> Any:
+    return value.get(key) if isinstance(value, dict) else None
+
+
+def _is_data(url: Any) -> bool:
+    return isinstance(url, str) and url[:5].lower() == "data:"
+
+
+def _sampling(request: ChatRequest, target: Target, warnings: _Warnings) -> Json:
+    given: Json = {key: value for key in ("temperature", "top_p") if (value := getattr(request, key)) is not None}
+    for key in terms.refused_sampling(target.model, target.provider.version, tuple(given)):
+        del given[key]
+        warnings.add(f"{key} left out")
+    return given
+
+
+def _options(request: ChatRequest, provider: Provider) -> Json:
+    options: Json = {
+        "stop_sequences": request.stop_sequences,
+        "tools": request.tools,
+        "tool_choice": request.tool_choice,
+        "thinking": request.thinking,
+        "metadata": request.metadata,
+        "output_config": _output_config(request, provider),
+    }
+    return {key: value for key, value in options.items() if value}
+
+
+def _output_config(request: ChatRequest, provider: Provider) -> Json:
+    config: Json = {"effort": request.effort} if request.effort else {}
+    wanted = request.response_format or {"type": "text"}
+    match wanted.get("type"):
+        case "text":
+            pass
+        case "json_schema":
+            if not isinstance(wanted.get("schema"), dict):
+                raise _invalid("response_format.schema: expected an object")
+            config["format"] = {"type": "json_schema", "schema": wanted["schema"]}
+        case "json_object":
+            sentence = f"response_format.type: provider {provider.name} has no json_object; use json_schema with a schema."
+            raise RequestRefused("unsupported", sentence)
+        case _:
+            raise _invalid("response_format.type: expected one of text, json_object, json_schema")
+    return config
+
+
+def _merged(body: Json, over: Json) -> Json:
+    """`over` wins; objects in both are merged."""
+    merged = dict(body)
+    for key, value in over.items():
+        old = merged.get(key)
+        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
+    return merged
+
+
+def _invalid(sentence: str) -> RequestRefused:
+    return RequestRefused("invalid_request", f"{sentence}.")

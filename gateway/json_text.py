@@ -31,7 +31,7 @@ class Verbatim:
         self.body = body
 
     def __eq__(self, other: object) -> bool:
-        return type(other) is type(self) and isinstance(other, Verbatim) and self.body == other.body
+        return isinstance(other, Verbatim) and type(other) is type(self) and self.body == other.body
 
     __hash__ = None  # type: ignore[assignment]  # equality of JSON has no hash
 
@@ -99,7 +99,7 @@ def _builtin(value: Any) -> Any:
         return read(bytes(value))
     if isinstance(value, Verbatim):
         return value.body
-    raise NotImplementedError(f"{type(value).__name__} has no JSON")
+    raise TypeError(f"{type(value).__name__} has no JSON")
 
 
 _encoder = msgspec.json.Encoder(enc_hook=_builtin)

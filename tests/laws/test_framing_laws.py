@@ -18,16 +18,9 @@ TRICKY = [
 
 bodies = st.binary(max_size=60) | st.lists(st.sampled_from(TRICKY) | st.binary(max_size=3), max_size=24).map(b"".join)
 limits = st.sampled_from([4, 12, 40, 1 << 20])
-json_values = st.recursive(
-    st.none()
-    | st.booleans()
-    | st.integers()
-    | st.text()
-    | st.sampled_from(["data: {", 'data: {"a":1}', "data:{}", "[DONE]", "data: [DONE]"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
-    max_leaves=6,
-)
-documents = st.dictionaries(st.text(max_size=4), json_values, max_size=3).map(lambda value: json.dumps(value, ensure_ascii=False).encode())
+texts = st.text(max_size=8) | st.sampled_from(["data: {", 'data: {"a":1}', "data:{}", "[DONE]", "data: [DONE]", "}\n\n", "\\"])
+# Nesting adds nothing to framing; what strings hold does.
+documents = st.dictionaries(texts, texts | st.integers(-9, 9), max_size=2).map(lambda value: json.dumps(value, ensure_ascii=False).encode())
 
 
 @st.composite
@@ -105,7 +98,7 @@ def test_frames_are_bounded_by_the_limit_and_by_the_body(cut_body: tuple[bytes, 
     assert not any(frame.data.isspace() or not frame.data for frame in frames)
 
 
-@given(st.lists(st.tuples(st.sampled_from(["", "x", "message_start", "…"]), documents), min_size=1, max_size=5), st.data())
+@given(st.lists(st.tuples(st.sampled_from(["", "x", "message_start", "…"]), documents), min_size=1, max_size=4), st.data())
 def test_encoded_frames_come_back_as_they_were(frames: list[tuple[str, bytes]], data: st.DataObject) -> None:
     body = b"".join(encode_frame(event.encode(), document) for event, document in frames)
     pieces = data.draw(cut(body))
@@ -116,7 +109,7 @@ def test_encoded_frames_come_back_as_they_were(frames: list[tuple[str, bytes]], 
     assert framing.kind == "sse"
 
 
-@given(st.lists(documents, min_size=1, max_size=4), st.sampled_from([b"\n", b"\r\n", b"\n\n"]), st.booleans(), st.data())
+@given(st.lists(documents, min_size=1, max_size=3), st.sampled_from([b"\n", b"\r\n", b"\n\n"]), st.booleans(), st.data())
 def test_json_lines_come_back_as_they_were(values: list[bytes], end: bytes, last_ends: bool, data: st.DataObject) -> None:
     body = end.join(values) + (end if last_ends else b"")
     framing = Framing()
@@ -124,9 +117,9 @@ def test_json_lines_come_back_as_they_were(values: list[bytes], end: bytes, last
     assert frames == [Frame("", value) for value in values]
 
 
-@given(json_values, st.none() | st.integers(1, 4))
-def test_a_json_document_comes_back_as_it_was(value: object, indent: int | None) -> None:
-    document = json.dumps([value], indent=indent).encode()
+@given(st.lists(texts, max_size=3), st.none() | st.integers(1, 4))
+def test_a_json_document_comes_back_as_it_was(value: list[str], indent: int | None) -> None:
+    document = json.dumps(value, indent=indent).encode()
     framing = Framing()
     assert framing.feed(document) + framing.close() == [Frame("", document)]
     assert framing.kind == "json"

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.json_text import MalformedJson, clean, read, write
+from gateway.json_text import MalformedJson, Verbatim, clean, read, write
 
 
 class Note(msgspec.Struct):
@@ -110,8 +110,23 @@ def test_a_deep_value_with_a_lone_surrogate_is_written() -> None:
 def test_what_has_no_json_is_a_type_error_even_beside_a_lone_surrogate() -> None:
     with pytest.raises(TypeError):
         write([object()])
-    with pytest.raises((TypeError, NotImplementedError)):
+    with pytest.raises(TypeError):
         write(["\ud800", object()])
+
+
+def test_what_travels_verbatim_is_written_as_its_body() -> None:
+    assert write([Verbatim({"type": "x", "n": [1]})]) == b'[{"type":"x","n":[1]}]'
+    assert write([Verbatim({"t": "\ud800"})]) == '[{"t":"\ufffd"}]'.encode()
+
+
+def test_what_travels_verbatim_is_equal_by_kind_and_body() -> None:
+    class Other(Verbatim):
+        pass
+
+    assert Verbatim({"a": 1}) == Verbatim({"a": 1})
+    assert Verbatim({"a": 1}) != Verbatim({"a": 2})
+    assert Verbatim({"a": 1}) != Other({"a": 1})
+    assert repr(Other({"a": 1})) == "Other({'a': 1})"
 
 
 @pytest.mark.parametrize(

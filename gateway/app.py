@@ -121,12 +121,12 @@ class _Refusal(Response):
     """A `RequestRefused` in the native format."""
 
     def __init__(self, error: GatewayError, request_id: str, headers: dict[str, str] | None = None) -> None:
-        self._error, self._request_id, self._headers = error, request_id, headers
+        self._error, self._request_id, self._fields = error, request_id, headers
         self.background = None
         self.status_code = error.status
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await refuse(self._error, self._request_id, send, self._headers)
+        await refuse(self._error, self._request_id, send, self._fields)
 
 
 def create_app(gateway: Gateway) -> Access:

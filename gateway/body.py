@@ -77,15 +77,15 @@ class Body:
     def _values(self, frames: list[Frame]) -> list[tuple[str, Any]]:
         values: list[tuple[str, Any]] = []
         read = self._read
-        for event, data in frames:
+        for frame in frames:
             try:
-                value = read(data)
+                value = read(frame.data)
             except json_text.MalformedJson:
-                for piece in self._second_look(data):
-                    self._keep(values, event, piece)
+                for piece in self._second_look(frame.data):
+                    self._keep(values, frame.event, piece)
                 continue
             if type(value) is dict or self._acceptable(value):
-                values.append((event, value))
+                values.append((frame.event, value))
                 self.good += 1
         return values
 

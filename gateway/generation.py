@@ -53,7 +53,7 @@ class Generation:
         self._upstreams = upstreams
         self._record = record
         self._scope: anyio.CancelScope | None = None
-        self._expired: Meaning | None = None
+        self._expired: Meaning = "total"  # the last deadline that passed
 
     def expire(self, meaning: Meaning) -> None:
         """A deadline has passed: the attempt, or the wait before it, ends for that reason."""
@@ -67,20 +67,19 @@ class Generation:
         while True:
             tries += 1
             try:
-                await self._attempt(targets[at], deliver)
-                return
+                return await self._attempt(targets[at], deliver)
             except UpstreamFailed as error:
                 if self.said:
                     raise
-                decision = decide(error, targets, at, tries, self._model.retry, random.random())
-                match decision:
-                    case GiveUp():
-                        raise
-                    case Next(index):
-                        at, tries = index, 0
-                    case Again(wait):
-                        await self._wait(wait)
-            self._record.warnings.append(f"{targets[at].name if isinstance(decision, Again) else 'failover'} after {error.cause.code}")
+                failed = error
+            self._record.warnings.append(f"{targets[at].name} failed: {failed.cause.code}")
+            match decide(failed, targets, at, tries, self._model.retry, random.random()):
+                case GiveUp():
+                    raise failed
+                case Next(index):
+                    at, tries = index, 0
+                case Again(wait):
+                    await self._wait(wait)
 
     async def _wait(self, seconds: float) -> None:
         """Only `total` and the client's leaving can cut it short."""
@@ -96,7 +95,7 @@ class Generation:
         record.attempts += 1
         facts = self.facts
         facts.attempt = facts.heard = facts.meant = time.monotonic()
-        facts.spoken, facts.finishing, self._expired = False, None, None
+        facts.spoken, facts.finishing = False, None
         reading = _Reading(self, target, deliver)
         failure: UpstreamFailed | None = None
         try:
@@ -107,7 +106,7 @@ class Generation:
                 except UpstreamFailed as error:
                     failure = error
             if self._scope.cancelled_caught and self._expired != "finish":
-                failure = self._timed_out(self._expired or "total", target)
+                failure = self._timed_out(self._expired, target)
             await reading.end(failure)
         finally:
             reading.record()

@@ -203,6 +203,8 @@ def _cause(status: int, text: str) -> str:
             return "busy"
         case 529:
             return "overloaded"
+        case _:
+            pass
     if 300 <= status < 400:
         return "redirect"
     return "rejected" if 400 <= status < 500 else "unavailable"

@@ -9,8 +9,8 @@ Subclasses two of uvicorn's classes for what ASGI cannot do; its version is boun
 import asyncio
 import logging
 import os
-import signal
 import socket
+import ssl
 import sys
 import time
 from types import FrameType
@@ -18,13 +18,14 @@ from typing import Any
 
 import httpx
 import uvicorn
+import uvloop
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.app import Gateway, create_app
 from gateway.errors import GatewayError
 from gateway.play import PlayTransport
 from gateway.telemetry import configure_logging
-from gateway.wiring import Wiring
+from gateway.wiring import Connection, Wiring
 
 LOG = logging.getLogger("gateway")
 
@@ -41,7 +42,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        connection = {"cut": self.transport.close, "abort": self.transport.abort}
+        connection: dict[object, object] = {"cut": self.transport.close, "abort": self.transport.abort}
         self.scope["extensions"] = {"gateway": connection}
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -58,7 +59,7 @@ class Protocol(HttpToolsProtocol):
 
 
 class Server(uvicorn.Server):
-    """`exit_code` after `run`: 0."""
+    """The first signal begins the drain; the process then ends by itself, with exit code 0."""
 
     def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
         super().__init__(config)
@@ -116,41 +117,48 @@ def bind(wiring: Wiring) -> socket.socket:
     return listener
 
 
-def run(wiring: Wiring, listener: socket.socket) -> int:
-    """Serves until a signal; the process's exit code."""
-    configure_logging()
+async def serve(gateway: Gateway, listener: socket.socket) -> None:
+    """Serves on the running loop until a signal, then drains."""
+    await server(gateway).serve(sockets=[listener])
+
+
+def server(gateway: Gateway) -> Server:
+    """uvicorn, set up for streams: no access log, no compression, a keep-alive longer than nginx's."""
     config = uvicorn.Config(
-        lambda: None,
+        create_app(gateway),
         http=Protocol,
-        loop="uvloop" if _has_uvloop() else "asyncio",
+        loop="uvloop",
         ws="none",
-        lifespan="on",
         log_config=None,
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        timeout_keep_alive=int(wiring.server.keep_alive),
+        timeout_keep_alive=int(gateway.wiring.server.keep_alive),
         timeout_graceful_shutdown=int(LAST_WORDS),
     )
+    return Server(config, gateway)
+
+
+def run(wiring: Wiring, listener: socket.socket) -> int:
+    """The process's main thread: serves until a signal; returns the exit code."""
+    configure_logging()
 
     async def main() -> None:
-        gateway = Gateway(wiring, {name: _transport(wiring, name) for name in wiring.providers})
-        config.app = create_app(gateway)  # type: ignore[assignment]  # uvicorn's and Starlette's ASGI types differ in name only
-        config.load()
-        await Server(config, gateway).serve(sockets=[listener])
+        await serve(Gateway(wiring, transports(wiring)), listener)
 
-    with asyncio.Runner(loop_factory=config.get_loop_factory()) as runner:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         runner.run(main())
     return 0
 
 
-def _transport(wiring: Wiring, name: str) -> httpx.AsyncBaseTransport:
-    raise NotImplementedError
+def transports(wiring: Wiring) -> dict[str, httpx.AsyncBaseTransport]:
+    """One per provider, so that none can take another's connections."""
+    return {name: _transport(connection) for name, connection in wiring.providers.items()}
 
 
-def _has_uvloop() -> bool:
-    try:
-        import uvloop  # noqa: F401
-    except ImportError:
-        return False
-    return True
+def _transport(connection: Connection) -> httpx.AsyncBaseTransport:
+    if connection.transport == "simulator":
+        return PlayTransport()
+    verify = ssl.create_default_context(cafile=connection.ca_file)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS, keepalive_expiry=IDLE_TIME)
+    return httpx.AsyncHTTPTransport(verify=verify, trust_env=False, limits=limits, proxy=connection.proxy)

@@ -6,7 +6,7 @@ What httpx raises is translated here, once.
 
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
@@ -61,7 +61,7 @@ async def opened(
             await response.stream.aclose()
 
 
-async def pieces(exchange: Exchange) -> AsyncIterator[bytes]:
+async def pieces(exchange: Exchange) -> AsyncGenerator[bytes, None]:
     """The body, decompressed, ≤ 64 KiB at a time, the loop having its turn in between. Call again to drain what is left."""
     inflater = _Inflater(exchange) if exchange.encoding else None
     with _translated(exchange.provider, exchange):

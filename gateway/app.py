@@ -24,7 +24,7 @@ from gateway.formats.native import parse
 from gateway.formats.whole import WHOLE_MESSAGE, WHOLE_TEXT
 from gateway.front_page import front_page
 from gateway.generation import Generation, Upstreams
-from gateway.telemetry import Live, StreamRecord, emit
+from gateway.telemetry import Feed, Live, StreamRecord, emit
 from gateway.wiring import ANSWERS, Wiring
 
 BODY_LIMIT = 10 * 1024 * 1024  # bytes of a request
@@ -105,16 +105,27 @@ class Gateway:
         stopping = self.admission.stopping
         return JSONResponse({"status": "stopping" if stopping else "ready"}, 503 if stopping else 200)
 
-    async def live_feed(self, request: Request) -> Response:
+    async def live_feed(self) -> Response:
         """`GET /live`: the records of finished streams as they happen."""
-        from sse_starlette import EventSourceResponse, ServerSentEvent  # here: nobody else pays for its import
+        from sse_starlette import EventSourceResponse  # here: nobody else pays for its import
 
-        async def lines() -> AsyncIterator[ServerSentEvent]:
-            with self.live.subscribe() as records:
-                async for line in records:
-                    yield ServerSentEvent(json_text.write(line).decode(), event="stream", sep="\n")
+        return EventSourceResponse(_Lines(self.live.subscribe()), ping=15, sep="\n", headers={"x-accel-buffering": "no"})
 
-        return EventSourceResponse(lines(), ping=15, sep="\n", headers={"x-accel-buffering": "no"})
+
+class _Lines:
+    """A feed as server-sent events."""
+
+    def __init__(self, feed: Feed) -> None:
+        self._feed = feed
+
+    def __aiter__(self) -> "_Lines":
+        return self
+
+    async def __anext__(self) -> dict[str, str]:
+        return {"event": "stream", "data": json_text.write(await anext(self._feed)).decode()}
+
+    async def aclose(self) -> None:
+        await self._feed.aclose()
 
 
 class _Refusal(Response):

@@ -2,10 +2,9 @@
 
 import logging
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
@@ -127,21 +126,39 @@ class Live:
             except (anyio.WouldBlock, anyio.BrokenResourceError):
                 continue
 
-    @contextmanager
-    def subscribe(self) -> Iterator[MemoryObjectReceiveStream[Json]]:
+    def subscribe(self) -> "Feed":
         sender, receiver = anyio.create_memory_object_stream[Json](LIVE_BACKLOG)
         self._subscribers.add(sender)
-        try:
-            yield receiver
-        finally:
-            self._subscribers.discard(sender)
-            sender.close()
-            receiver.close()
+        return Feed(receiver, lambda: self._subscribers.discard(sender))
 
     def close(self) -> None:
         """Ends every feed: the gateway stops."""
         for subscriber in tuple(self._subscribers):
             subscriber.close()
+
+
+class Feed:
+    """One subscriber's lines. An iterator, not a generator: it is over with the first wait that is cancelled."""
+
+    def __init__(self, receiver: MemoryObjectReceiveStream[Json], leave: Callable[[], None]) -> None:
+        self._receiver, self._leave = receiver, leave
+
+    def __aiter__(self) -> "Feed":
+        return self
+
+    async def __anext__(self) -> Json:
+        try:
+            return await self._receiver.receive()
+        except anyio.EndOfStream:
+            await self.aclose()
+            raise StopAsyncIteration from None
+        except BaseException:
+            await self.aclose()
+            raise
+
+    async def aclose(self) -> None:
+        self._leave()
+        self._receiver.close()
 
 
 def emit(record: StreamRecord, live: Live) -> None:
@@ -166,7 +183,7 @@ class _JsonLines(logging.Formatter):
 class _Coloured(logging.Formatter):
     """For a person at a terminal: outcome, model, time to first token, duration, tokens."""
 
-    COLOURS = {"finished": "32", "client_disconnected": "33", "stopped": "33", "refused": "35", "shutdown": "35"}
+    COLOURS: ClassVar = {"finished": "32", "client_disconnected": "33", "stopped": "33", "refused": "35", "shutdown": "35"}
 
     def format(self, record: logging.LogRecord) -> str:
         line: Json | None = getattr(record, "line", None)

@@ -62,20 +62,18 @@ async def opened(
 
 
 async def pieces(exchange: Exchange) -> AsyncGenerator[bytes, None]:
-    """The body, decompressed, ≤ 64 KiB at a time, the loop having its turn in between. Call again to drain what is left."""
+    """The body, decompressed, ≤ 64 KiB at a time, the loop having its turn in between."""
     inflater = _Inflater(exchange) if exchange.encoding else None
-    with _translated(exchange.provider, exchange):
-        async for read in exchange.stream:
-            exchange.began = True
-            slices = inflater.feed(read) if inflater else _slices(read)
-            first = True
-            for piece in slices:
-                if not first:
-                    await anyio.lowlevel.checkpoint()
-                first = False
-                yield piece
-        if inflater:
-            inflater.close()
+    while (read := await _next(exchange)) is not None:
+        exchange.began = True
+        first = True
+        for piece in inflater.feed(read) if inflater else _slices(read):
+            if not first:
+                await anyio.lowlevel.checkpoint()
+            first = False
+            yield piece
+    if inflater:
+        inflater.close()
 
 
 async def drain(exchange: Exchange) -> None:
@@ -83,11 +81,9 @@ async def drain(exchange: Exchange) -> None:
     left = DRAIN_LIMIT
     with anyio.move_on_after(DRAIN_TIME):
         try:
-            async for read in exchange.stream:
+            while left >= 0 and (read := await _next(exchange)) is not None:
                 left -= len(read)
-                if left < 0:
-                    break
-        except httpx.HTTPError:
+        except UpstreamFailed:
             pass  # the answer is finished: how the connection ends is nobody's business any more
 
 
@@ -104,6 +100,11 @@ async def first_model(transport: httpx.AsyncBaseTransport, target: Target, *, co
     except (json_text.MalformedJson, LookupError, TypeError):
         sentence = f"Provider {provider.name} lists no models: name one in OPENAI_MODEL or in the configuration."
         raise UpstreamFailed("unavailable", sentence, provider=provider.name) from None
+
+
+async def _next(exchange: Exchange) -> bytes | None:
+    with _translated(exchange.provider, exchange):
+        return await anext(exchange.stream, None)
 
 
 async def _send(

@@ -150,7 +150,7 @@ def create_app(gateway: Gateway) -> Access:
             await transport.aclose()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    app.add_api_route("/chat", gateway.chat, methods=["POST"], response_model=None)
+    app.add_route("/chat", gateway.chat, methods=["POST"])  # type: ignore[arg-type]  # an Answer is an ASGI response
     app.add_api_route("/v1/models", gateway.models, methods=["GET"])
     app.add_api_route("/live", gateway.live_feed, methods=["GET"], response_model=None)
     app.add_api_route("/readyz", gateway.readyz, methods=["GET"])

@@ -1,0 +1,70 @@
+"""`check`: whether the configuration can be used, and what it comes to. Asks no provider; never shows a key."""
+
+import os
+import sys
+from collections.abc import Mapping
+from dataclasses import asdict, fields
+
+from gateway.commands import Paint, configuration, seconds, table
+from gateway.commands.serve import targets, url
+from gateway.formats import Quirks
+from gateway.routing import Model
+from gateway.settings.schema import SIMULATOR
+from gateway.wiring import Connection, Wiring, wire
+
+
+def run(arguments: Mapping[str, str | None]) -> int:
+    read = configuration(arguments)
+    print(report(wire(read), read.file, Paint(sys.stdout, os.environ)))
+    return 0
+
+
+def report(wiring: Wiring, file: str | None, paint: Paint) -> str:
+    lines = [f"The configuration is valid ({file or 'no file'}).", "", paint("bold", "Providers")]
+    lines += table([_provider(name, connection) for name, connection in wiring.providers.items()])
+    lines += ["", paint("bold", "Models")]
+    lines += table([(name, targets(model) + _own(model, wiring)) for name, model in wiring.models.items()])
+    server, access = wiring.server, wiring.access
+    rows = [
+        ("timeouts", _times(asdict(wiring.timeouts))),
+        ("retry", f"{wiring.retry.attempts} attempts, max_retry_after {seconds(wiring.retry.max_retry_after)}"),
+        ("streaming", _times(asdict(wiring.streaming))),
+        ("access", f"this machine only, {access.max_streams} streams, origins: {', '.join(access.origins) or 'its own'}"),
+        ("server", f"{url(server.host, server.port)}, " + _times({k: v for k, v in asdict(server).items() if k not in ("host", "port")})),
+    ]
+    return "\n".join([*lines, "", paint("bold", "Everything else"), *table(rows)])
+
+
+def _provider(name: str, connection: Connection) -> tuple[str, ...]:
+    provider = connection.provider
+    address = SIMULATOR if connection.transport == "simulator" else provider.base_url
+    remarks = [f"key: {connection.key_source}"]
+    remarks += [f"{what}: {', '.join(named)}" for what, named in (("headers", provider.headers), ("query", provider.query)) if named]
+    if connection.proxy:
+        remarks.append("through a proxy")
+    if connection.ca_file:
+        remarks.append(f"ca_file: {connection.ca_file}")
+    plain = Quirks()
+    odd = [quirk.name for quirk in fields(Quirks) if getattr(provider.quirks, quirk.name) != getattr(plain, quirk.name)]
+    if odd:
+        remarks.append("quirks: " + ", ".join(f"{name}={_shown(getattr(provider.quirks, name))}" for name in odd))
+    return name, connection.format.name, address, "; ".join(remarks)
+
+
+def _shown(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else ",".join(value) if isinstance(value, tuple) else str(value)
+
+
+def _own(model: Model, wiring: Wiring) -> str:
+    """Where the model's times and tries differ from everybody's."""
+    common = asdict(wiring.timeouts)
+    parts = [f"{key} {seconds(value)}" for key, value in asdict(model.timeouts).items() if value != common[key]]
+    if model.retry.attempts != wiring.retry.attempts:
+        parts.append(f"{model.retry.attempts} attempts")
+    if model.retry.max_retry_after != wiring.retry.max_retry_after:
+        parts.append(f"max_retry_after {seconds(model.retry.max_retry_after)}")
+    return f" ({', '.join(parts)})" if parts else ""
+
+
+def _times(values: Mapping[str, float | None]) -> str:
+    return ", ".join(f"{key} {seconds(value)}" for key, value in values.items())

@@ -1,0 +1,268 @@
+"""Settings become one frozen value that the rest of the gateway is handed; nothing else reads settings.
+
+Without any provider in the file, ANTHROPIC_API_KEY and OPENAI_API_KEY make providers, and without those the simulator answers.
+"""
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit, urlunsplit
+
+from gateway.formats import AnswerFormat, Provider, Quirks, Target, UpstreamFormat
+from gateway.formats.anthropic import ANTHROPIC
+from gateway.formats.native import NATIVE
+from gateway.formats.openai import OPENAI
+from gateway.formats.openai.presets import PRESETS
+from gateway.formats.plain import NDJSON, TEXT
+from gateway.routing import Model, Retry, Router, Streaming, Timeouts
+from gateway.settings import Configuration, ConfigurationError
+from gateway.settings.mistakes import Place, did_you_mean
+from gateway.settings.schema import SIMULATOR, ModelSettings, ProviderSettings, base_url_text, is_key
+
+UPSTREAMS: dict[str, UpstreamFormat] = {"anthropic": ANTHROPIC, "openai": OPENAI}
+ANSWERS: dict[str, AnswerFormat] = {"native": NATIVE, "text": TEXT, "ndjson": NDJSON}
+
+ADDRESSES = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
+CLAUDE = "claude-sonnet-5-5"  # ANTHROPIC_MODEL's default
+TCP_USER_TIMEOUT_AFTER_WRITE = 5.0  # Linux applies it to closed windows too: `write` has to speak first
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """A provider and how it is reached; `key_source` says to people where its key came from."""
+
+    provider: Provider
+    format: UpstreamFormat
+    transport: Literal["http", "simulator"] = "http"
+    proxy: str | None = field(default=None, repr=False)
+    ca_file: str | None = None
+    key_source: str = "no key"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """`origins` as browsers write them, besides the gateway's own."""
+
+    origins: tuple[str, ...] = ()
+    max_streams: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """Times in seconds."""
+
+    host: str = "127.0.0.1"
+    port: int = 8000
+    shutdown_grace: float = 8.0
+    drain_delay: float = 0.0
+    keep_alive: float = 75.0
+    tcp_user_timeout: float = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class Wiring:
+    providers: Mapping[str, Connection]
+    models: Mapping[str, Model]
+    router: Router
+    timeouts: Timeouts
+    retry: Retry
+    streaming: Streaming
+    access: Access
+    server: Server
+
+
+def wire(configuration: Configuration) -> Wiring:
+    """The one value, or a `ConfigurationError` with what only shows when the parts are put together."""
+    settings = configuration.settings
+    mistakes: list[str] = []
+
+    providers = {name: _connection(configuration, name, provider, mistakes) for name, provider in settings.providers.items()}
+    zero = not providers
+    if zero:
+        providers = _from_environment(configuration, mistakes) or _simulators()
+    timeouts = Timeouts(**settings.timeouts.model_dump())
+    retry = Retry(**settings.retry.model_dump())
+    models = {
+        alias: Model(
+            alias,
+            _targets(configuration, alias, model, providers, mistakes),
+            replace(timeouts, **model.timeouts.model_dump(exclude_unset=True)),
+            replace(retry, **model.retry.model_dump(exclude_unset=True)),
+        )
+        for alias, model in settings.models.items()
+    }
+    if "default" not in models and (zero or not models):
+        models["default"] = Model("default", (_default_target(configuration, next(iter(providers.values()))),), timeouts, retry)
+    server = _server(configuration, timeouts, mistakes)
+    if mistakes:
+        raise ConfigurationError(mistakes)
+    return Wiring(
+        providers=providers,
+        models=models,
+        router=Router(models, {name: _target(connection) for name, connection in providers.items()}, timeouts, retry),
+        timeouts=timeouts,
+        retry=retry,
+        streaming=Streaming(**settings.streaming.model_dump()),
+        access=Access(tuple(settings.access.origins), settings.access.max_streams),
+        server=server,
+    )
+
+
+def resolved(kind: str, url: str) -> str:
+    """The base URL to which the format appends its own paths, from any of the forms in which people copy it."""
+    parts = urlsplit(url)
+    path = parts.path.rstrip("/")
+    if kind == "anthropic":
+        path = path.removesuffix("/messages") if path.endswith("/v1/messages") else path
+        path = path.removesuffix("/v1")
+    else:
+        path = path.removesuffix("/chat/completions") if path else "/v1"
+    return urlunsplit((parts.scheme, parts.netloc, path.rstrip("/"), "", ""))
+
+
+def _connection(configuration: Configuration, name: str, settings: ProviderSettings, mistakes: list[str]) -> Connection:
+    place: Place = ("providers", name)
+    preset = PRESETS.get(settings.preset) if settings.preset is not None and settings.type == "openai" else None
+    if settings.preset is not None and settings.type != "openai":
+        mistakes.append(configuration.mistake((*place, "preset"), "there are presets for type openai only"))
+    elif settings.preset is not None and preset is None:
+        mistakes.append(configuration.mistake((*place, "preset"), f"unknown preset{did_you_mean(settings.preset, PRESETS)}"))
+    url = settings.base_url or (preset.base_url if preset else ADDRESSES[settings.type])
+    if not url:
+        mistakes.append(configuration.mistake((*place, "base_url"), f"is missing: preset {settings.preset} has no address of its own"))
+    key, key_source = _key(configuration, place, settings, mistakes)
+    simulated = url == SIMULATOR
+    provider = Provider(
+        name=name,
+        base_url=resolved(settings.type, "http://simulator" if simulated else url or ""),
+        key=key,
+        auth=settings.auth or _auth(settings.type),
+        version=settings.version,
+        headers={header: value.get_secret_value() for header, value in settings.headers.items()},
+        query={parameter: value.get_secret_value() for parameter, value in settings.query.items()},
+        body=settings.body,
+        quirks=replace(preset.quirks if preset else Quirks(), **settings.quirks.model_dump(exclude_unset=True)),
+    )
+    return Connection(
+        provider,
+        UPSTREAMS[settings.type],
+        "simulator" if simulated else "http",
+        settings.proxy.get_secret_value() if settings.proxy else None,
+        _ca_file(configuration, place, settings.ca_file, mistakes),
+        "none needed" if simulated and not key else key_source,
+    )
+
+
+def _auth(kind: str) -> Literal["x-api-key", "bearer"]:
+    return "x-api-key" if kind == "anthropic" else "bearer"
+
+
+def _key(
+    configuration: Configuration, place: Place, settings: ProviderSettings, mistakes: list[str]
+) -> tuple[str | None, str]:
+    """The key, and where it came from. An empty one, as `${NAME:-}` may give, is none."""
+    key = settings.api_key.get_secret_value() if settings.api_key else ""
+    if settings.api_key_file is None:
+        return (key, configuration.source((*place, "api_key"))) if key else (None, "no key")
+    file: Place = (*place, "api_key_file")
+    if settings.api_key is not None:
+        mistakes.append(configuration.mistake(file, "stands beside api_key: use one of them"))
+        return None, "no key"
+    try:
+        key = settings.api_key_file.read_text("ascii").strip()
+    except OSError as error:
+        mistakes.append(configuration.mistake(file, f"the file cannot be read ({error.strerror})"))
+    except UnicodeDecodeError:
+        mistakes.append(configuration.mistake(file, "the file does not hold a key of printable ASCII characters"))
+    else:
+        if not is_key(key):
+            mistakes.append(configuration.mistake(file, "the file does not hold one key of printable ASCII characters without spaces"))
+    return key, f"the file of {configuration.label(file)}"
+
+
+def _ca_file(configuration: Configuration, place: Place, path: Path | None, mistakes: list[str]) -> str | None:
+    if path is None:
+        return None
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
+    except ssl.SSLError:
+        mistakes.append(configuration.mistake((*place, "ca_file"), "the file holds no PEM certificates"))
+    except OSError as error:
+        mistakes.append(configuration.mistake((*place, "ca_file"), f"the file cannot be read ({error.strerror})"))
+    return str(path)
+
+
+def _targets(
+    configuration: Configuration, alias: str, model: ModelSettings, providers: Mapping[str, Connection], mistakes: list[str]
+) -> tuple[Target, ...]:
+    targets = []
+    for index, row in enumerate(model.targets):
+        provider, _, name = row.target.partition("/")
+        if connection := providers.get(provider):
+            targets.append(_target(connection, name))
+        else:
+            sentence = f"names an unknown provider{did_you_mean(provider, providers)}"
+            mistakes.append(configuration.mistake(("models", alias, "targets", index), sentence))
+    return tuple(targets)
+
+
+def _target(connection: Connection, model: str = "") -> Target:
+    return Target(connection.provider, connection.format, model)
+
+
+def _default_target(configuration: Configuration, connection: Connection) -> Target:
+    """The model that the environment names; Claude has a default, an OpenAI-compatible provider lists its own at first use."""
+    if connection.transport == "simulator":
+        return _target(connection, "simulator")
+    values = configuration.environment.values
+    if connection.format is ANTHROPIC:
+        return _target(connection, values.get("ANTHROPIC_MODEL", "").strip() or CLAUDE)
+    return _target(connection, values.get("OPENAI_MODEL", "").strip())
+
+
+def _from_environment(configuration: Configuration, mistakes: list[str]) -> dict[str, Connection]:
+    """Providers for the keys that are there under the names the vendors' own SDKs read."""
+    environment = configuration.environment
+    found = {}
+    for kind in UPSTREAMS:
+        key_name, url_name = f"{kind.upper()}_API_KEY", f"{kind.upper()}_BASE_URL"
+        key = environment.values.get(key_name, "").strip()
+        if not key:
+            continue
+        if not is_key(key):
+            mistakes.append(f"{environment.source(key_name)}: expected a key of printable ASCII characters without spaces")
+        url = environment.values.get(url_name, "").strip() or ADDRESSES[kind]
+        try:
+            base_url_text(url)
+        except ValueError as error:
+            mistakes.append(f"{environment.source(url_name)}: {error}")
+            continue
+        simulated = url == SIMULATOR
+        base_url = resolved(kind, "http://simulator" if simulated else url)
+        provider = Provider(kind, base_url, key, _auth(kind))
+        source = environment.source(key_name)
+        found[kind] = Connection(provider, UPSTREAMS[kind], "simulator" if simulated else "http", key_source=source)
+    return found
+
+
+def _simulators() -> dict[str, Connection]:
+    """The simulator twice, so that both of its formats can be tried."""
+    rows = {"simulator": "anthropic", "simulator-openai": "openai"}
+    return {
+        name: Connection(
+            Provider(name, resolved(kind, "http://simulator"), auth=_auth(kind)), UPSTREAMS[kind], "simulator", key_source="none needed"
+        )
+        for name, kind in rows.items()
+    }
+
+
+def _server(configuration: Configuration, timeouts: Timeouts, mistakes: list[str]) -> Server:
+    settings = configuration.settings.server
+    least = timeouts.write + TCP_USER_TIMEOUT_AFTER_WRITE
+    patience = least if settings.tcp_user_timeout is None else settings.tcp_user_timeout
+    if patience < least:
+        sentence = f"expected at least timeouts.write + {TCP_USER_TIMEOUT_AFTER_WRITE:g}s, which is {least:g}s"
+        mistakes.append(configuration.mistake(("server", "tcp_user_timeout"), sentence))
+    return Server(**settings.model_dump(exclude={"tcp_user_timeout"}), tcp_user_timeout=patience)

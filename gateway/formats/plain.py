@@ -18,7 +18,7 @@ class TextEncoder:
     def heartbeat(self) -> bytes:
         return b""
 
-    def failed(self, error: GatewayError, request_id: str, *, partial: bool) -> None:
+    def failed(self, error: GatewayError, request_id: str, *, partial: bool) -> bytes | None:
         return None
 
 

@@ -69,7 +69,7 @@ def test_the_providers_own_headers_win_whatever_their_case() -> None:
 
 
 def test_everything_a_caller_may_ask_for_is_written() -> None:
-    asked = {
+    asked: dict[str, Any] = {
         "max_tokens": 7,
         "stop_sequences": ["X"],
         "tools": [
@@ -124,7 +124,7 @@ def test_the_providers_body_is_merged_last() -> None:
 
 
 def test_blocks_go_out_as_they_came_in() -> None:
-    blocks = [
+    blocks: list[dict[str, Any]] = [
         {"type": "thinking", "thinking": "café 🌍 \\u00e9  \u2028", "signature": "c2lnLTE="},
         {"type": "redacted_thinking", "data": "b3BhcXVl"},
         {"type": "text", "text": "Hi  ", "x_unknown": {"b": 1, "a": [], "n": 1.0, "big": 2**70}, "citations": []},
@@ -266,3 +266,10 @@ def test_a_url_in_a_tool_message_is_refused_too() -> None:
 def test_an_image_in_the_request_itself_is_no_url() -> None:
     block = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
     assert body([Message("user", [block])])["messages"][0]["content"] == [block]
+
+
+def test_a_request_nested_too_deeply_is_refused() -> None:
+    deep: Any = []
+    for _ in range(100_000):
+        deep = [deep]
+    assert refused(extra={"deep": deep}).message == "The request is nested too deeply."

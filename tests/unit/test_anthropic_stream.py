@@ -32,13 +32,25 @@ from gateway.formats.anthropic import ANTHROPIC
 SECRET = "sk-canary-0123456789"
 TARGET = Target(Provider("claude", "https://claude.example", key=SECRET), ANTHROPIC, "claude-sonnet-5-5")
 
-MESSAGE = {"id": "msg_1", "type": "message", "role": "assistant", "model": "m", "content": [], "stop_reason": None, "stop_sequence": None}
-START = {"type": "message_start", "message": {**MESSAGE, "usage": {"input_tokens": 5, "output_tokens": 1}}}
-TEXT = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
-STOP_BLOCK = {"type": "content_block_stop", "index": 0}
-ENDING = {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None}, "usage": {"output_tokens": 2}}
-STOP = {"type": "message_stop"}
-OVERLOADED = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
+MESSAGE: dict[str, Any] = {
+    "id": "msg_1",
+    "type": "message",
+    "role": "assistant",
+    "model": "m",
+    "content": [],
+    "stop_reason": None,
+    "stop_sequence": None,
+}
+START: dict[str, Any] = {"type": "message_start", "message": {**MESSAGE, "usage": {"input_tokens": 5, "output_tokens": 1}}}
+TEXT: dict[str, Any] = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}}
+STOP_BLOCK: dict[str, Any] = {"type": "content_block_stop", "index": 0}
+ENDING: dict[str, Any] = {
+    "type": "message_delta",
+    "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+    "usage": {"output_tokens": 2},
+}
+STOP: dict[str, Any] = {"type": "message_stop"}
+OVERLOADED: dict[str, Any] = {"type": "error", "error": {"type": "overloaded_error", "message": "Overloaded"}}
 
 
 def text(said: str, index: int = 0) -> dict[str, Any]:
@@ -86,7 +98,7 @@ def failure(steps: list[Step]) -> UpstreamFailed:
 
 def test_a_documented_stream_becomes_its_events() -> None:
     assert steps_of(b"".join(map(frame, (START, TEXT, text("Hi"), STOP_BLOCK, ENDING, STOP)))) == [
-        MessageStart(START["message"]),  # type: ignore[arg-type]  # a literal's type is wider
+        MessageStart(START["message"]),
         ContentBlockStart(0, {"type": "text", "text": ""}),
         ContentBlockDelta(0, TextDelta("Hi")),
         ContentBlockStop(0),
@@ -123,7 +135,7 @@ def test_the_kind_comes_from_the_json_and_else_from_the_event_line() -> None:
 
 @pytest.mark.parametrize("fields", [{"index": None}, {}])
 def test_a_missing_index_means_the_open_block(fields: dict[str, Any]) -> None:
-    pieces = ({"content_block": {"type": "text", "text": ""}}, {"delta": {"type": "text_delta", "text": "Hi"}}, {})
+    pieces: list[dict[str, Any]] = [{"content_block": {"type": "text", "text": ""}}, {"delta": {"type": "text_delta", "text": "Hi"}}, {}]
     kinds = ("content_block_start", "content_block_delta", "content_block_stop")
     assert decode(*({"type": kind, **fields, **piece} for kind, piece in zip(kinds, pieces, strict=True))) == [
         ContentBlockStart(OPEN_BLOCK, {"type": "text", "text": ""}),
@@ -238,7 +250,7 @@ def test_a_stop_reason_and_any_end_is_finished() -> None:
 def test_the_last_frame_counts_without_its_blank_line() -> None:
     decoder = fresh()
     assert decoder.feed(frame(START) + frame(text("Hi")) + frame(ENDING).rstrip()) == [
-        MessageStart(START["message"]),  # type: ignore[arg-type]  # a literal's type is wider
+        MessageStart(START["message"]),
         ContentBlockDelta(0, TextDelta("Hi")),
     ]
     assert [type(step) for step in decoder.close()] == [MessageDelta, MessageStop]
@@ -412,7 +424,7 @@ def test_json_nested_too_deeply_is_one_dropped_frame() -> None:
 
 def test_a_message_document_becomes_the_events_of_its_stream() -> None:
     citation = {"type": "char_location", "cited_text": "t"}
-    blocks = [
+    blocks: list[dict[str, Any]] = [
         {"type": "thinking", "thinking": "hm", "signature": "c2ln"},
         {"type": "text", "text": "Hi", "citations": [citation]},
         {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": 1}},

@@ -2,7 +2,7 @@
 
 from gateway.chat import ChatRequest
 from gateway.formats import Target, UpstreamRequest
-from gateway.formats.anthropic import request as requests
+from gateway.formats.anthropic.request import build
 from gateway.formats.anthropic.stream import MessageDecoder
 
 
@@ -12,7 +12,7 @@ class AnthropicFormat:
     name = "anthropic"
 
     def build(self, request: ChatRequest, target: Target, *, stream_usage: bool = True) -> UpstreamRequest:
-        return requests.build(request, target)
+        return build(request, target)
 
     def decoder(self, request: ChatRequest, target: Target, content_type: str = "") -> MessageDecoder:
         provider = target.provider

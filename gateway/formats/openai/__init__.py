@@ -1,0 +1,14 @@
+"""OpenAI Chat Completions and the many providers that look like it.
+
+https://platform.openai.com/docs/api-reference/chat
+
+    request   ChatRequest → the provider's request          history   its messages
+    stream    the answer's bytes → steps                     chunks    what stands in a chunk, wherever a provider put it
+    passages · think_tags · tool_calls · citations           one idea each, put together by `stream`
+    terms     finish reasons and token counts                presets   lookalikes as data
+"""
+
+from gateway.formats.openai.presets import PRESETS, Preset
+from gateway.formats.openai.request import OPENAI, OpenAIFormat
+
+__all__ = ["OPENAI", "PRESETS", "OpenAIFormat", "Preset"]

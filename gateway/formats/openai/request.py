@@ -1,0 +1,141 @@
+"""A `ChatRequest` as a Chat Completions request.
+
+https://platform.openai.com/docs/api-reference/chat/create
+"""
+
+from typing import Any
+
+from gateway import json_text
+from gateway.chat import ChatRequest
+from gateway.formats import Provider, Target, UpstreamRequest
+from gateway.formats.openai.history import History, refusal
+from gateway.formats.openai.stream import OpenAIDecoder
+from gateway.json_text import Json
+
+# What the gateway writes, or what would change the answer into something that it does not read.
+OWN_KEYS = frozenset({
+    "model", "messages", "system", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "temperature", "top_p",
+    "stop", "stop_sequences", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format",
+    "reasoning_effort", "user",
+})  # fmt: skip
+
+
+class OpenAIFormat:
+    """Chat Completions of any OpenAI-compatible provider."""
+
+    name = "openai"
+
+    def build(self, request: ChatRequest, target: Target, *, stream_usage: bool = True) -> UpstreamRequest:
+        provider = target.provider
+        quirks = provider.quirks
+        for key in request.extra:
+            if key in OWN_KEYS or key == quirks.max_tokens_field:
+                raise refusal(f"extra.{key}", "the gateway writes this key itself")
+        history = History(request, quirks)
+        warnings = history.warnings
+        body: Json = {"model": target.model, "messages": history.messages, "stream": True}
+        if stream_usage and quirks.stream_usage:
+            body["stream_options"] = {"include_usage": True}
+        if request.max_tokens is not None:
+            body[quirks.max_tokens_field] = request.max_tokens
+        if request.temperature is not None:
+            body["temperature"] = request.temperature
+        if request.top_p is not None:
+            body["top_p"] = request.top_p
+        if request.stop_sequences:
+            body["stop"] = request.stop_sequences
+        body |= _tools(request)
+        if request.effort is not None:
+            body["reasoning_effort"] = request.effort
+        if request.thinking is not None and request.effort is None:
+            warnings.append("thinking was left out: this format only knows effort")
+        if (response_format := _response_format(request.response_format)) is not None:
+            body["response_format"] = response_format
+        if request.metadata is not None:
+            user = request.metadata.get("user_id")
+            if isinstance(user, str) and user:
+                body["user"] = user
+            if set(request.metadata) - {"user_id"}:
+                warnings.append("metadata was left out, but for user_id")
+        body |= request.extra
+        for key in quirks.refuses:
+            if body.pop(key, None) is not None:
+                warnings.append(f"{key} was left out: the provider refuses it")
+        body |= provider.body
+        return UpstreamRequest(f"{provider.base_url}/chat/completions", _headers(provider), json_text.write(body), tuple(warnings))
+
+    def decoder(self, request: ChatRequest, target: Target, content_type: str = "") -> OpenAIDecoder:
+        return OpenAIDecoder(target.provider, content_type)
+
+
+OPENAI = OpenAIFormat()
+
+
+def _headers(provider: Provider) -> tuple[tuple[str, str], ...]:
+    headers = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
+    if provider.key:
+        if provider.auth == "bearer":
+            headers["authorization"] = f"Bearer {provider.key}"
+        else:
+            headers["x-api-key"] = provider.key
+    # The operator's come last and replace ours: Azure wants its key in a header of its own.
+    headers |= {name.lower(): value for name, value in provider.headers.items()}
+    return tuple(headers.items())
+
+
+def _tools(request: ChatRequest) -> Json:
+    if not request.tools:
+        return {}
+    body: Json = {"tools": [_tool(f"tools[{number}]", tool) for number, tool in enumerate(request.tools)]}
+    choice = request.tool_choice
+    if choice is None:
+        return body
+    match choice.get("type"):
+        case "auto" | "none" as same:
+            body["tool_choice"] = same
+        case "any":
+            body["tool_choice"] = "required"
+        case "tool":
+            if not isinstance(choice.get("name"), str) or not choice["name"]:
+                raise refusal("tool_choice.name", "the tool that is chosen has a name")
+            body["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
+        case other:
+            raise refusal("tool_choice.type", f"{other!r} is none of auto, any, tool, none")
+    if choice.get("disable_parallel_tool_use") is True:
+        body["parallel_tool_calls"] = False
+    return body
+
+
+def _tool(path: str, tool: Json) -> Json:
+    kind = tool.get("type")
+    if kind not in (None, "custom", "function"):
+        raise refusal(f"{path}.type", f"{kind!r} is a tool that runs at the provider, which no OpenAI-compatible one has")
+    name = tool.get("name")
+    if not isinstance(name, str) or not name:
+        raise refusal(f"{path}.name", "a tool has a name")
+    schema: Any = tool.get("input_schema")
+    function: Json = {"name": name, "parameters": schema if isinstance(schema, dict) else {"type": "object", "properties": {}}}
+    if isinstance(tool.get("description"), str):
+        function["description"] = tool["description"]
+    if isinstance(tool.get("strict"), bool):
+        function["strict"] = tool["strict"]
+    return {"type": "function", "function": function}
+
+
+def _response_format(wanted: Json | None) -> Json | None:
+    if wanted is None:
+        return None
+    match wanted.get("type"):
+        case "text":
+            return None
+        case "json_object":
+            return {"type": "json_object"}
+        case "json_schema":
+            if not isinstance(wanted.get("schema"), dict):
+                raise refusal("response_format.schema", "a JSON schema is expected")
+            described: Json = {"name": wanted.get("name") or "answer", "schema": wanted["schema"]}
+            if isinstance(wanted.get("strict"), bool):
+                described["strict"] = wanted["strict"]
+            return {"type": "json_schema", "json_schema": described}
+        case other:
+            raise refusal("response_format.type", f"{other!r} is none of text, json_object, json_schema")

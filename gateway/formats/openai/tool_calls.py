@@ -1,0 +1,238 @@
+"""Tool calls from fragments: which call one belongs to, and one call at a time although providers interleave them.
+
+While a call's arguments are no whole JSON object, everything else is kept back and follows in the order of first appearance.
+"""
+
+from dataclasses import dataclass, field
+
+from msgspec import Struct
+
+from gateway import json_text
+from gateway.events import ContentBlockDelta, ContentBlockStart, InputJsonDelta
+from gateway.formats.openai.think_tags import Kind
+from gateway.json_text import Json
+
+# What may be kept back while one call is written. A call that is still not whole then will not become so.
+KEPT_LIMIT = 1024 * 1024
+KEPT_EACH = 64  # what keeping one thing costs beside its text
+# Providers allow some 128 parallel calls; a thousand is no answer any more.
+CALL_LIMIT = 1000
+NAME_LIMIT = 4096
+
+Block = ContentBlockStart | ContentBlockDelta
+
+
+class Fragment(Struct, frozen=True):
+    """A piece of a call; "" where a field says nothing. `extra` goes into the block's start."""
+
+    index: int | None
+    call_id: str
+    name: str
+    arguments: str
+    extra: Json = {}
+
+
+@dataclass(slots=True, eq=False)
+class Call:
+    """`key`: the id as the provider said it, `id`: as it goes out; `nothing`: the arguments were said to be null;
+    `repeated`: they were repeated whole, which is forgiven once; `sent`: of the pieces, either none or all of them.
+    """
+
+    key: str
+    id: str
+    name: str
+    index: int = -1
+    extra: Json = field(default_factory=dict)
+    pieces: list[str] = field(default_factory=list)
+    sent: int = 0
+    started: bool = False
+    closed: bool = False
+    nothing: bool = False
+    repeated: bool = False
+    tested: int = 0
+
+    @property
+    def whole(self) -> bool:
+        """Whether the arguments are one JSON object. Tested again only after more of them came."""
+        if self.nothing:
+            return True
+        if not self.pieces or self.tested == len(self.pieces) or not (self.pieces[-1].strip() or "}").endswith("}"):
+            return False
+        self.pieces = ["".join(self.pieces)]
+        self.sent = min(self.sent, 1)
+        try:
+            is_object = isinstance(json_text.read(self.pieces[0]), dict)
+        except json_text.MalformedJson:
+            is_object = False
+        self.tested = 0 if is_object else 1
+        return is_object
+
+
+@dataclass(slots=True)
+class Kept:
+    blocks: list[Block] = field(default_factory=list)
+    size: int = 0
+
+
+class ToolCalls:
+    """`fragment` and `admit` return what can go out now, `close` the rest. `dropped`: fragments that came too late or too many."""
+
+    def __init__(self) -> None:
+        self.begun = 0
+        self.dropped = 0
+        self._open: Call | None = None
+        self._last: Call | None = None
+        self._by_index: dict[int, Call] = {}
+        self._by_id: dict[str, Call] = {}
+        self._kept: dict[Call | Kind, Kept] = {}
+        self._kept_size = 0
+        self._blocks = 0
+
+    @property
+    def idle(self) -> bool:
+        """Nothing has to wait for a call."""
+        return self._open is None
+
+    def fragment(self, fragment: Fragment) -> list[Block] | None:
+        """None: it said nothing, or nothing that still counts."""
+        index, call_id, name, arguments = fragment.index, fragment.call_id, fragment.name, fragment.arguments
+        if not (call_id or name or arguments):
+            return None
+        call = self._which(index, call_id, name)
+        if call is not None and arguments.startswith("{") and not call.closed and call.whole:
+            if not call.repeated and arguments == "".join(call.pieces):
+                call.repeated = True
+                return None
+            call = self._begin(index, call.key, name or call.name)
+        if call is None or call.closed:
+            self.dropped += 1
+            return None
+        if name and name != call.name and not call.pieces and len(call.name) < NAME_LIMIT:
+            call.name += name
+        call.extra.update(fragment.extra)
+        return self._take(call, arguments)
+
+    def admit(self, kind: Kind, block: Block, size: int) -> list[Block]:
+        """Text or thinking that comes beside calls."""
+        out: list[Block] = []
+        if self._open is not None and self._open.whole:
+            self._advance(out)
+        if self._open is None:
+            self._send([block], out)
+        else:
+            self._keep(kind, [block], size, out)
+        return out
+
+    def close(self) -> list[Block]:
+        """The ending: everything goes out, whole or not."""
+        out: list[Block] = []
+        while self._open is not None:
+            self._start(self._open, out)
+            self._advance(out)
+        return out
+
+    def _which(self, index: int | None, call_id: str, name: str) -> Call | None:
+        if index is not None:
+            call = self._by_index.get(index)
+        elif call_id:
+            call = self._by_id.get(call_id)
+        else:
+            call = self._last
+        if call is not None and call_id and call_id != call.key:
+            if not call.key and not call.pieces and name in ("", call.name):
+                self._name(call, call_id)  # its id comes only now
+            else:
+                call = self._by_id.get(call_id)
+        elif call is not None and not call_id and name and name != call.name and (call.closed or call.whole):
+            call = None  # another function, without an id of its own
+        self._last = call or self._begin(index, call_id, name)
+        return self._last
+
+    def _begin(self, index: int | None, call_id: str, name: str) -> Call | None:
+        if self.begun >= CALL_LIMIT:
+            return None
+        self.begun += 1
+        call = self._last = Call("", "", name)
+        if call_id:
+            self._name(call, call_id)
+        if index is not None:
+            self._by_index[index] = call
+        return call
+
+    def _name(self, call: Call, call_id: str) -> None:
+        # One id cannot stand for two calls, for a result could belong to either: the second gets one of ours.
+        call.key = call_id
+        if call_id not in self._by_id and not call.started:
+            call.id = call_id
+        self._by_id[call_id] = call
+
+    def _take(self, call: Call, arguments: str) -> list[Block]:
+        out: list[Block] = []
+        if self._open is not None and self._open is not call:
+            self._start(self._open, out)
+            if self._open.whole:
+                self._advance(out)
+        if call.closed:
+            self.dropped += 1
+            return out
+        if not call.pieces and arguments.strip() == "null":
+            call.nothing, arguments = True, ""
+        if arguments:
+            call.nothing = False
+            call.pieces.append(arguments)
+        if self._open is None:
+            self._open = call
+        if self._open is call:
+            self._write(call, out)
+        else:
+            self._keep(call, [], len(arguments), out)
+        return out
+
+    def _keep(self, key: Call | Kind, blocks: list[Block], size: int, out: list[Block]) -> None:
+        kept = self._kept.setdefault(key, Kept())
+        kept.blocks += blocks
+        kept.size += size + KEPT_EACH
+        self._kept_size += size + KEPT_EACH
+        while self._kept_size > KEPT_LIMIT and self._open is not None:
+            self._start(self._open, out)
+            self._advance(out)
+
+    def _advance(self, out: list[Block]) -> None:
+        """Closes the open call and lets out what waited for it, up to the next call that is not whole."""
+        while self._open is not None:
+            self._open.closed = True
+            self._open.pieces.clear()
+            self._open = None
+            while self._kept and self._open is None:
+                key = next(iter(self._kept))
+                kept = self._kept.pop(key)
+                self._kept_size -= kept.size
+                if isinstance(key, Call):
+                    self._open = key
+                    if self._kept:
+                        self._start(key, out)
+                    self._write(key, out)
+                else:
+                    self._send(kept.blocks, out)
+            if self._open is None or not self._kept or not self._open.whole:
+                return
+
+    def _write(self, call: Call, out: list[Block]) -> None:
+        if call.sent < len(call.pieces):
+            self._start(call, out)
+            out.append(ContentBlockDelta(call.index, InputJsonDelta("".join(call.pieces[call.sent :]))))
+            call.sent = len(call.pieces)
+
+    def _start(self, call: Call, out: list[Block]) -> None:
+        if not call.started:
+            call.started = True
+            call.index = self._blocks  # the number that `_send` is about to give
+            self._send([ContentBlockStart(0, {"type": "tool_use", "id": call.id, "name": call.name, "input": {}, **call.extra})], out)
+
+    def _send(self, blocks: list[Block], out: list[Block]) -> None:
+        """Block starts are numbered here, as they go out."""
+        for block in blocks:
+            if isinstance(block, ContentBlockStart):
+                block = ContentBlockStart(self._blocks, block.content_block)
+                self._blocks += 1
+            out.append(block)

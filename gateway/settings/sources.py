@@ -103,7 +103,7 @@ def read_file(path: Path, named_by: str) -> tuple[dict[str, Any], dict[Place, in
     try:
         loader = _Loader(text)
         node = loader.get_single_node()
-        if node is None:
+        if node is None or node.tag == "tag:yaml.org,2002:null":
             return {}, {}
         if not isinstance(node, yaml.MappingNode):
             raise ConfigurationError([f"{path.name} line {node.start_mark.line + 1}: expected a mapping such as `providers:`"])
@@ -149,7 +149,7 @@ def _yaml_sentence(name: str, text: str, error: yaml.MarkedYAMLError) -> str:
     mark = error.problem_mark or error.context_mark
     number = mark.line + 1 if mark else 1
     # The problem's own quotations may be long or secret; what it says stands outside of them.
-    problem = re.sub(r"'[^']{12,}'", "something", error.problem or "cannot be understood")
+    problem = re.sub(r"'(?!<)[^']{12,}'", "something", error.problem or "cannot be understood")
     hint = ""
     written = text.splitlines()
     if any("${" in line for line in written[max(0, number - 2) : number]):

@@ -15,6 +15,8 @@ from gateway.sse import Frame, Framing, resynchronise
 DONE: Final = object()
 """What `data: [DONE]` becomes."""
 
+NO_OBJECTS = frozenset((type(None), bool, int, float, str, list))
+
 
 class Body:
     """`feed` and `close` return `(event name, value)` pairs: a JSON object, a list that is an error, or `DONE`.
@@ -84,7 +86,7 @@ class Body:
                 for piece in self._second_look(frame.data):
                     self._keep(values, frame.event, piece)
                 continue
-            if type(value) is dict or self._acceptable(value):
+            if type(value) not in NO_OBJECTS or self._acceptable(value):
                 values.append((frame.event, value))
                 self.good += 1
         return values
@@ -104,9 +106,8 @@ class Body:
 
     def _acceptable(self, value: Any) -> bool:
         """Objects and a format's own typed values; `null` is somebody's keep-alive; all else is malformed."""
-        if value is None:
-            return False
-        if isinstance(value, bool | int | float | str) or (isinstance(value, list) and not is_refusal(value)):
+        if type(value) not in NO_OBJECTS or is_refusal(value):
+            return True
+        if value is not None:
             self._malformed += 1
-            return False
-        return True
+        return False

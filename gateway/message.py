@@ -6,7 +6,7 @@ Deliberate oddity: the SDK repairs broken tool arguments. Here their block gets 
 """
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 from msgspec import UNSET
@@ -39,6 +39,8 @@ from gateway.json_text import Json
 from gateway.sequence import merged, overlaid, read_input
 
 LIMIT = 64 * 1024 * 1024  # of all that is kept of one answer, counted as characters of text and bytes of encoded objects
+
+T = TypeVar("T")
 
 # Only a message_start may say these.
 FIXED = frozenset({"id", "type", "role", "model", "content", "usage"})
@@ -161,6 +163,7 @@ class Assembler:
     def _set(self, key: str, value: Any) -> None:
         self._keep(value)
         self._texts.pop(key, None)
+        self._lists.pop(key, None)
         self._content[-1][key] = value
 
     def _cite(self, citation: Json) -> None:
@@ -180,8 +183,9 @@ class Assembler:
 
     def _joined(self, block: Json) -> Json:
         """The open block with what has come for it; arguments are no text but become `input` at the stop."""
-        texts = {key: (block.get(key) or "") + "".join(parts) for key, parts in self._texts.items() if key != "partial_json"}
-        return {**block, **texts, **{key: [*(block.get(key) or []), *parts] for key, parts in self._lists.items()}}
+        texts = {key: "".join([_if(str, block.get(key)) or "", *parts]) for key, parts in self._texts.items() if key != "partial_json"}
+        lists = {key: [*(_if(list, block.get(key)) or ()), *parts] for key, parts in self._lists.items()}
+        return {**block, **texts, **lists}
 
     def _stop(self, event: ContentBlockStop) -> None:
         block = self._content[-1] = self._joined(self._content[-1])
@@ -208,7 +212,10 @@ class Assembler:
         self._message = {**overlaid(self._message, said), "usage": usage}
 
 
+def _if(kind: type[T], value: object) -> T | None:
+    return value if isinstance(value, kind) else None
+
+
 def _model_after(fallback: Json) -> str | None:
-    served = fallback.get("to")
-    model = served.get("model") if isinstance(served, dict) else None
-    return model if isinstance(model, str) else None
+    served = _if(dict, fallback.get("to")) or {}
+    return _if(str, served.get("model"))

@@ -94,7 +94,9 @@ def is_content(event: Event) -> bool:
             return said is not None and (bool(said[1]) or said[2])
         case ContentBlockStart(content_block=block):
             kind = block.get("type")
-            return kind not in ("text", "thinking") or bool(block.get("text") or block.get("thinking") or block.get("signature"))
+            if kind == "thinking":
+                return bool(block.get("thinking") or block.get("signature"))
+            return kind != "text" or bool(block.get("text"))
         case MessageStart() | ContentBlockStop() | MessageDelta() | MessageStop() | Ping() | Error() | Abort() | Reset() | UnknownEvent():
             return False
 

@@ -85,7 +85,8 @@ class Router:
 
     def _refusal(self, name: str) -> str:
         shown = name if len(name) <= LONGEST_NAME_REPEATED else name[:LONGEST_NAME_REPEATED] + "…"
-        return f"Model '{shown}' is unknown. Known: {_listed(self._models)}; and provider/model with the provider {_listed(self._providers)}."
+        providers = _listed(self._providers)
+        return f"Model '{shown}' is unknown. Known: {_listed(self._models)}; and provider/model with the provider {providers}."
 
 
 def _listed(names: Mapping[str, object]) -> str:

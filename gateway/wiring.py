@@ -14,7 +14,7 @@ from gateway.formats import AnswerFormat, Provider, Quirks, Target, UpstreamForm
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.native import NATIVE
 from gateway.formats.openai import OPENAI
-from gateway.formats.openai.presets import PRESETS
+from gateway.formats.openai.presets import PRESETS, Preset
 from gateway.formats.plain import NDJSON, TEXT
 from gateway.routing import Model, Retry, Router, Streaming, Timeouts
 from gateway.settings import Configuration, ConfigurationError
@@ -24,7 +24,8 @@ from gateway.settings.schema import SIMULATOR, ModelSettings, ProviderSettings, 
 UPSTREAMS: dict[str, UpstreamFormat] = {"anthropic": ANTHROPIC, "openai": OPENAI}
 ANSWERS: dict[str, AnswerFormat] = {"native": NATIVE, "text": TEXT, "ndjson": NDJSON}
 
-ADDRESSES = {"anthropic": "https://api.anthropic.com", "openai": "https://api.openai.com/v1"}
+# The vendors themselves. They fetch an image's URL from their own network, not from inside ours.
+VENDORS = {"anthropic": Preset("https://api.anthropic.com", Quirks(url_sources=True)), "openai": PRESETS["openai"]}
 CLAUDE = "claude-sonnet-5-5"  # ANTHROPIC_MODEL's default
 TCP_USER_TIMEOUT_AFTER_WRITE = 5.0  # Linux applies it to closed windows too: `write` has to speak first
 
@@ -124,35 +125,49 @@ def resolved(kind: str, url: str) -> str:
 
 def _connection(configuration: Configuration, name: str, settings: ProviderSettings, mistakes: list[str]) -> Connection:
     place: Place = ("providers", name)
-    preset = PRESETS.get(settings.preset) if settings.preset is not None and settings.type == "openai" else None
-    if settings.preset is not None and settings.type != "openai":
-        mistakes.append(configuration.mistake((*place, "preset"), "there are presets for type openai only"))
-    elif settings.preset is not None and preset is None:
-        mistakes.append(configuration.mistake((*place, "preset"), f"unknown preset{did_you_mean(settings.preset, PRESETS)}"))
-    url = settings.base_url or (preset.base_url if preset else ADDRESSES[settings.type])
-    if not url:
+    row = _row(settings.type, settings.base_url)
+    if settings.preset is not None:
+        if settings.type != "openai":
+            mistakes.append(configuration.mistake((*place, "preset"), "there are presets for type openai only"))
+        elif settings.preset not in PRESETS:
+            mistakes.append(configuration.mistake((*place, "preset"), f"unknown preset{did_you_mean(settings.preset, PRESETS)}"))
+        else:
+            row = PRESETS[settings.preset]
+    if settings.base_url is None and row.base_url is None:
         mistakes.append(configuration.mistake((*place, "base_url"), f"is missing: preset {settings.preset} has no address of its own"))
+    # A row's address is called as it stands: not everybody has a /v1.
+    base_url, transport = _address(settings.type, settings.base_url) if settings.base_url else (row.base_url or "", "http")
     key, key_source = _key(configuration, place, settings, mistakes)
-    simulated = url == SIMULATOR
     provider = Provider(
         name=name,
-        base_url=resolved(settings.type, "http://simulator" if simulated else url or ""),
+        base_url=base_url,
         key=key,
         auth=settings.auth or _auth(settings.type),
         version=settings.version,
         headers={header: value.get_secret_value() for header, value in settings.headers.items()},
         query={parameter: value.get_secret_value() for parameter, value in settings.query.items()},
         body=settings.body,
-        quirks=replace(preset.quirks if preset else Quirks(), **settings.quirks.model_dump(exclude_unset=True)),
+        quirks=replace(row.quirks, **settings.quirks.model_dump(exclude_unset=True)),
     )
     return Connection(
         provider,
         UPSTREAMS[settings.type],
-        "simulator" if simulated else "http",
+        transport,
         settings.proxy.get_secret_value() if settings.proxy else None,
         _ca_file(configuration, place, settings.ca_file, mistakes),
-        "none needed" if simulated and not key else key_source,
+        "none needed" if transport == "simulator" and not key else key_source,
     )
+
+
+def _row(kind: str, base_url: str | None) -> Preset:
+    """Without a preset: the vendor's own row at the vendor's own address, else the format as documented."""
+    vendor = VENDORS[kind]
+    return vendor if base_url is None or resolved(kind, base_url) == vendor.base_url else Preset(None)
+
+
+def _address(kind: str, url: str) -> tuple[str, Literal["http", "simulator"]]:
+    """The base URL and what carries requests to it."""
+    return (resolved(kind, "http://simulator"), "simulator") if url == SIMULATOR else (resolved(kind, url), "http")
 
 
 def _auth(kind: str) -> Literal["x-api-key", "bearer"]:
@@ -233,29 +248,25 @@ def _from_environment(configuration: Configuration, mistakes: list[str]) -> dict
             continue
         if not is_key(key):
             mistakes.append(f"{environment.source(key_name)}: expected a key of printable ASCII characters without spaces")
-        url = environment.values.get(url_name, "").strip() or ADDRESSES[kind]
+        url = environment.values.get(url_name, "").strip() or None
         try:
-            base_url_text(url)
+            row = _row(kind, url and base_url_text(url))
         except ValueError as error:
             mistakes.append(f"{environment.source(url_name)}: {error}")
             continue
-        simulated = url == SIMULATOR
-        base_url = resolved(kind, "http://simulator" if simulated else url)
-        provider = Provider(kind, base_url, key, _auth(kind))
-        source = environment.source(key_name)
-        found[kind] = Connection(provider, UPSTREAMS[kind], "simulator" if simulated else "http", key_source=source)
+        base_url, transport = _address(kind, url) if url else (row.base_url or "", "http")
+        provider = Provider(kind, base_url, key, _auth(kind), quirks=row.quirks)
+        found[kind] = Connection(provider, UPSTREAMS[kind], transport, key_source=environment.source(key_name))
     return found
 
 
 def _simulators() -> dict[str, Connection]:
     """The simulator twice, so that both of its formats can be tried."""
-    rows = {"simulator": "anthropic", "simulator-openai": "openai"}
-    return {
-        name: Connection(
-            Provider(name, resolved(kind, "http://simulator"), auth=_auth(kind)), UPSTREAMS[kind], "simulator", key_source="none needed"
-        )
-        for name, kind in rows.items()
-    }
+    found = {}
+    for name, kind in {"simulator": "anthropic", "simulator-openai": "openai"}.items():
+        base_url, transport = _address(kind, SIMULATOR)
+        found[name] = Connection(Provider(name, base_url, auth=_auth(kind)), UPSTREAMS[kind], transport, key_source="none needed")
+    return found
 
 
 def _server(configuration: Configuration, timeouts: Timeouts, mistakes: list[str]) -> Server:

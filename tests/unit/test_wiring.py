@@ -1,0 +1,381 @@
+"""Settings put together: zero configuration, base URLs, presets and quirks, keys and their sources, models."""
+
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import RequestRefused
+from gateway.formats import Quirks
+from gateway.formats.openai.presets import PRESETS
+from gateway.routing import Retry, Streaming, Timeouts
+from gateway.settings import ConfigurationError, load
+from gateway.wiring import ANSWERS, UPSTREAMS, Access, Server, Wiring, resolved, wire
+
+CANARY = "sk-canary-5f0c1d"
+Wire = Callable[..., Wiring]
+
+
+@pytest.fixture
+def wired(tmp_path: Path) -> Wire:
+    def wired(text: str | None = None, **environ: str) -> Wiring:
+        config = None
+        if text is not None:
+            (tmp_path / "gateway.yaml").write_text(text, "utf-8")
+            config = str(tmp_path / "gateway.yaml")
+        return wire(load(environ, config=config, directory=tmp_path, secrets=tmp_path / "secrets"))
+
+    return wired
+
+
+def mistakes(wired: Wire, text: str | None = None, **environ: str) -> list[str]:
+    with pytest.raises(ConfigurationError) as refused:
+        wired(text, **environ)
+    assert CANARY not in str(refused.value)
+    return refused.value.lines
+
+
+def names(wiring: Wiring, model: str = "default") -> list[str]:
+    return [target.name for target in wiring.models[model].targets]
+
+
+# Zero configuration.
+
+
+def test_without_a_key_the_simulator_answers_in_both_of_its_formats(wired: Wire) -> None:
+    wiring = wired()
+    assert [(name, row.format.name, row.transport, row.provider.base_url, row.key_source) for name, row in wiring.providers.items()] == [
+        ("simulator", "anthropic", "simulator", "http://simulator", "none needed"),
+        ("simulator-openai", "openai", "simulator", "http://simulator/v1", "none needed"),
+    ]
+    assert names(wiring) == ["simulator/simulator"]
+    assert wiring.router.resolve("simulator-openai/simulator-fast").targets[0].format is UPSTREAMS["openai"]
+
+
+def test_the_defaults_are_the_documented_ones(wired: Wire) -> None:
+    wiring = wired()
+    assert wiring.timeouts == Timeouts() == Timeouts(connect=5, first_token=None, idle=300, total=None, finish=2, write=15)
+    assert wiring.retry == Retry() == Retry(attempts=2, max_retry_after=10)
+    assert wiring.streaming == Streaming() == Streaming(heartbeat=15, commit_after=5)
+    assert wiring.access == Access() == Access(origins=(), max_streams=1000)
+    assert wiring.server == Server() == Server("127.0.0.1", 8000, 8, 0, 75, 20)
+    assert wiring.models["default"].timeouts == Timeouts()
+
+
+def test_an_anthropic_key_makes_the_default_model(wired: Wire) -> None:
+    wiring = wired(ANTHROPIC_API_KEY=CANARY)
+    [(name, connection)] = wiring.providers.items()
+    assert (name, connection.transport, connection.key_source) == ("anthropic", "http", "ANTHROPIC_API_KEY from the environment")
+    assert (connection.provider.base_url, connection.provider.auth) == ("https://api.anthropic.com", "x-api-key")
+    assert connection.provider.key == CANARY
+    assert names(wiring) == ["anthropic/claude-sonnet-5-5"]
+
+
+def test_the_environment_names_claudes_address_and_model(wired: Wire) -> None:
+    wiring = wired(ANTHROPIC_API_KEY=CANARY, ANTHROPIC_BASE_URL="http://127.0.0.1:9/v1/", ANTHROPIC_MODEL="claude-x")
+    assert wiring.providers["anthropic"].provider.base_url == "http://127.0.0.1:9"
+    assert names(wiring) == ["anthropic/claude-x"]
+
+
+def test_an_openai_key_makes_the_default_model_which_may_stay_open(wired: Wire) -> None:
+    wiring = wired(OPENAI_API_KEY=CANARY, OPENAI_BASE_URL="http://127.0.0.1:9")
+    connection = wiring.providers["openai"]
+    assert (connection.provider.base_url, connection.provider.auth) == ("http://127.0.0.1:9/v1", "bearer")
+    assert wiring.models["default"].targets[0].model == ""
+    assert names(wired(OPENAI_API_KEY=CANARY, OPENAI_MODEL="gpt-x")) == ["openai/gpt-x"]
+    assert wired(OPENAI_API_KEY=CANARY).providers["openai"].provider.base_url == "https://api.openai.com/v1"
+
+
+def test_with_both_keys_the_first_is_the_default_and_both_can_be_named(wired: Wire) -> None:
+    wiring = wired(ANTHROPIC_API_KEY=CANARY, OPENAI_API_KEY=CANARY)
+    assert list(wiring.providers) == ["anthropic", "openai"]
+    assert names(wiring) == ["anthropic/claude-sonnet-5-5"]
+    assert wiring.router.resolve("openai/gpt-x").targets[0].model == "gpt-x"
+
+
+def test_an_empty_key_is_none(wired: Wire) -> None:
+    assert "simulator" in wired(ANTHROPIC_API_KEY="", OPENAI_API_KEY=" ").providers
+
+
+def test_a_key_from_dotenv_says_so(wired: Wire, tmp_path: Path) -> None:
+    (tmp_path / ".env").write_text(f"ANTHROPIC_API_KEY={CANARY}\n")
+    assert wired().providers["anthropic"].key_source == "ANTHROPIC_API_KEY from .env"
+
+
+def test_keys_in_the_environment_make_no_providers_beside_the_files(wired: Wire) -> None:
+    wiring = wired("providers: {local: {type: openai, base_url: 'http://127.0.0.1:9'}}", ANTHROPIC_API_KEY=CANARY)
+    assert list(wiring.providers) == ["local"]
+    assert wiring.models["default"].targets[0].name == "local/"
+
+
+def test_models_of_a_file_without_providers_use_the_environments(wired: Wire) -> None:
+    wiring = wired("models: {fast: {targets: [anthropic/claude-fast]}}", ANTHROPIC_API_KEY=CANARY)
+    assert (names(wiring, "fast"), names(wiring)) == (["anthropic/claude-fast"], ["anthropic/claude-sonnet-5-5"])
+    assert wiring.router.names() == ("fast", "default")
+
+
+def test_where_the_file_has_providers_and_models_there_is_no_default_of_our_own(wired: Wire) -> None:
+    wiring = wired("providers: {a: {type: anthropic}}\nmodels: {fast: {targets: [a/x]}}")
+    assert wiring.router.names() == ("fast",)
+    with pytest.raises(RequestRefused, match="Known: fast;"):
+        wiring.router.resolve("default")
+
+
+def test_a_bad_variable_is_named(wired: Wire) -> None:
+    assert mistakes(wired, OPENAI_API_KEY=CANARY, OPENAI_BASE_URL=CANARY) == [
+        "OPENAI_BASE_URL from the environment: expected an http:// or https:// URL with a host "
+        "and without user name, query or fragment, or simulator:"
+    ]
+    assert mistakes(wired, ANTHROPIC_API_KEY=f"{CANARY}\n{CANARY}") == [
+        "ANTHROPIC_API_KEY from the environment: expected a key of printable ASCII characters without spaces"
+    ]
+
+
+# Base URLs.
+
+
+@pytest.mark.parametrize(
+    ("written", "base_url"),
+    [
+        ("https://a.example", "https://a.example/v1"),
+        ("https://a.example/", "https://a.example/v1"),
+        ("https://a.example/v1", "https://a.example/v1"),
+        ("https://a.example/v1/", "https://a.example/v1"),
+        ("https://a.example/v1/chat/completions", "https://a.example/v1"),
+        ("https://a.example/v1/chat/completions/", "https://a.example/v1"),
+        ("https://a.example/chat/completions", "https://a.example"),
+        ("https://a.example/api/paas/v4", "https://a.example/api/paas/v4"),
+        ("https://a.example/v1beta/openai/", "https://a.example/v1beta/openai"),
+        ("http://[::1]:8080", "http://[::1]:8080/v1"),
+    ],
+)
+def test_an_openai_base_url_is_taken_in_every_form_people_copy_it(written: str, base_url: str) -> None:
+    assert resolved("openai", written) == base_url
+
+
+@pytest.mark.parametrize(
+    ("written", "base_url"),
+    [
+        ("https://a.example", "https://a.example"),
+        ("https://a.example/", "https://a.example"),
+        ("https://a.example/v1", "https://a.example"),
+        ("https://a.example/v1/", "https://a.example"),
+        ("https://a.example/v1/messages", "https://a.example"),
+        ("https://a.example/anthropic", "https://a.example/anthropic"),
+        ("https://a.example/anthropic/v1/messages/", "https://a.example/anthropic"),
+        ("https://a.example/messages", "https://a.example/messages"),
+        ("https://a.example:8443/v11", "https://a.example:8443/v11"),
+    ],
+)
+def test_an_anthropic_base_url_is_taken_in_every_form_people_copy_it(written: str, base_url: str) -> None:
+    assert resolved("anthropic", written) == base_url
+
+
+@pytest.mark.parametrize(("kind", "base_url"), [("anthropic", "http://simulator"), ("openai", "http://simulator/v1")])
+def test_the_simulator_is_a_place_behind_either_format(wired: Wire, kind: str, base_url: str) -> None:
+    connection = wired(f"providers: {{s: {{type: {kind}, base_url: 'simulator:'}}}}").providers["s"]
+    assert (connection.transport, connection.provider.base_url, connection.key_source) == ("simulator", base_url, "none needed")
+
+
+# Providers.
+
+
+def test_a_provider_gets_everything_the_file_says(wired: Wire) -> None:
+    file = f"""
+    providers:
+      azure:
+        type: openai
+        base_url: https://a.example/openai/v1
+        api_key: {CANARY}
+        auth: x-api-key
+        headers: {{x-team: chat}}
+        query: {{api-version: preview}}
+        body: {{seed: 7}}
+        version: 2024-01-01
+        proxy: http://user:secret@proxy.example:3128
+    """
+    connection = wired(file).providers["azure"]
+    provider = connection.provider
+    assert (provider.key, provider.auth, provider.version) == (CANARY, "x-api-key", "2024-01-01")
+    assert (provider.headers, provider.query, provider.body) == ({"x-team": "chat"}, {"api-version": "preview"}, {"seed": 7})
+    assert connection.proxy == "http://user:secret@proxy.example:3128"
+    assert CANARY not in repr(connection)
+    assert "secret" not in repr(connection)
+
+
+def test_a_preset_gives_address_and_quirks_and_single_fields_override_it(wired: Wire) -> None:
+    preset = PRESETS["deepseek"]
+    assert preset.base_url
+    plain = wired("providers: {d: {type: openai, preset: deepseek}}").providers["d"].provider
+    assert (plain.base_url, plain.quirks) == (preset.base_url, preset.quirks)
+    file = "providers: {d: {type: openai, preset: deepseek, base_url: 'http://127.0.0.1:9', quirks: {think_tags: split, refuses: [top_p]}}}"
+    own = wired(file).providers["d"].provider
+    assert (own.base_url, own.quirks.think_tags, own.quirks.refuses) == ("http://127.0.0.1:9/v1", "split", ("top_p",))
+    assert own.quirks.echo_reasoning == preset.quirks.echo_reasoning
+
+
+def test_a_presets_address_is_called_as_it_stands(wired: Wire) -> None:
+    """Not everybody has a /v1."""
+    for name, row in PRESETS.items():
+        if row.base_url:
+            assert wired(f"providers: {{p: {{type: openai, preset: {name}}}}}").providers["p"].provider.base_url == row.base_url
+
+
+def test_the_vendors_own_row_holds_at_the_vendors_own_address(wired: Wire) -> None:
+    for file, environ in (
+        ("", {"OPENAI_API_KEY": CANARY}),
+        ("", {"OPENAI_API_KEY": CANARY, "OPENAI_BASE_URL": "https://api.openai.com"}),
+        ("providers: {openai: {type: openai}}", {}),
+        ("providers: {openai: {type: openai, base_url: 'https://api.openai.com/v1/chat/completions'}}", {}),
+    ):
+        provider = wired(file, **environ).providers["openai"].provider
+        assert (provider.base_url, provider.quirks) == ("https://api.openai.com/v1", PRESETS["openai"].quirks)
+    assert wired("providers: {a: {type: anthropic}}").providers["a"].provider.quirks == Quirks(url_sources=True)
+    elsewhere = wired("providers: {a: {type: anthropic, base_url: 'http://127.0.0.1:9'}, b: {type: openai, base_url: 'http://127.0.0.1:9'}}")
+    assert [row.provider.quirks for row in elsewhere.providers.values()] == [Quirks(), Quirks()]
+
+
+def test_quirks_need_no_preset(wired: Wire) -> None:
+    provider = wired("providers: {g: {type: anthropic, base_url: 'http://a.example', quirks: {cumulative: true}}}").providers["g"].provider
+    assert provider.quirks == Quirks(cumulative=True)
+
+
+def test_a_wrong_preset_is_one_sentence(wired: Wire) -> None:
+    assert mistakes(wired, "providers: {d: {type: openai, preset: depseek}}") == [
+        "providers.d.preset (gateway.yaml line 1): unknown preset; did you mean deepseek?"
+    ]
+    assert mistakes(wired, "providers: {d: {type: anthropic, preset: deepseek}}") == [
+        "providers.d.preset (gateway.yaml line 1): there are presets for type openai only"
+    ]
+    assert mistakes(wired, f"providers: {{d: {{type: openai, preset: {CANARY}}}}}")[0].startswith(
+        "providers.d.preset (gateway.yaml line 1): unknown preset; known are "
+    )
+
+
+@pytest.mark.parametrize("preset", [name for name, row in PRESETS.items() if not row.base_url])
+def test_a_preset_without_an_address_wants_one(wired: Wire, preset: str) -> None:
+    assert mistakes(wired, f"providers: {{local: {{type: openai, preset: {preset}}}}}") == [
+        f"providers.local.base_url (gateway.yaml line 1): is missing: preset {preset} has no address of its own"
+    ]
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+def test_every_preset_can_be_used(wired: Wire, preset: str) -> None:
+    provider = (
+        wired(f"providers: {{p: {{type: openai, preset: {preset}, api_key: x, base_url: 'http://a.example'}}}}").providers["p"].provider
+    )
+    assert provider.quirks == PRESETS[preset].quirks
+
+
+# Keys.
+
+
+def test_where_each_key_came_from_is_kept(wired: Wire, tmp_path: Path) -> None:
+    (tmp_path / "key").write_text(f"{CANARY}\n")
+    file = f"""
+    providers:
+      a: {{type: anthropic, api_key: "${{CLAUDE_KEY}}"}}
+      b: {{type: openai, api_key: {CANARY}}}
+      c: {{type: openai, api_key_file: {tmp_path}/key}}
+      d: {{type: openai, api_key: "${{NOBODY:-}}"}}
+      e: {{type: openai}}
+    """
+    wiring = wired(file, CLAUDE_KEY=CANARY, GATEWAY_PROVIDERS__E__API_KEY=CANARY)
+    assert {name: (row.key_source, row.provider.key) for name, row in wiring.providers.items()} == {
+        "a": ("CLAUDE_KEY from the environment", CANARY),
+        "b": ("file providers.b.api_key", CANARY),
+        "c": ("the file of providers.c.api_key_file", CANARY),
+        "d": ("no key", None),
+        "e": ("GATEWAY_PROVIDERS__E__API_KEY from the environment", CANARY),
+    }
+
+
+def test_a_key_file_that_holds_no_key_is_one_sentence(wired: Wire, tmp_path: Path) -> None:
+    file = f"providers: {{a: {{type: openai, api_key_file: {tmp_path}/key}}}}"
+    place = "providers.a.api_key_file (gateway.yaml line 1)"
+    assert mistakes(wired, file) == [f"{place}: the file cannot be read (No such file or directory)"]
+    for content in (b"", b"\n", f"{CANARY}\n{CANARY}".encode()):
+        (tmp_path / "key").write_bytes(content)
+        assert mistakes(wired, file) == [f"{place}: the file does not hold one key of printable ASCII characters without spaces"]
+    (tmp_path / "key").write_bytes(b"\xff")
+    assert mistakes(wired, file) == [f"{place}: the file does not hold a key of printable ASCII characters"]
+    both = f"providers: {{a: {{type: openai, api_key: {CANARY}, api_key_file: {tmp_path}/key}}}}"
+    assert mistakes(wired, both) == [f"{place}: stands beside api_key: use one of them"]
+
+
+def test_a_ca_file_is_read_at_once(wired: Wire, tmp_path: Path) -> None:
+    file = f"providers: {{a: {{type: openai, ca_file: {tmp_path}/ca.pem}}}}"
+    place = "providers.a.ca_file (gateway.yaml line 1)"
+    assert mistakes(wired, file) == [f"{place}: the file cannot be read (No such file or directory)"]
+    (tmp_path / "ca.pem").write_text("no certificate")
+    assert mistakes(wired, file) == [f"{place}: the file holds no PEM certificates"]
+    known = ssl.create_default_context().get_ca_certs(binary_form=True)
+    if not known:
+        pytest.skip("this machine has no authorities to take one from")
+    (tmp_path / "ca.pem").write_text(ssl.DER_cert_to_PEM_cert(known[0]))
+    assert wired(file).providers["a"].ca_file == f"{tmp_path}/ca.pem"
+
+
+# Models.
+
+
+def test_targets_keep_their_order_and_split_at_the_first_slash(wired: Wire) -> None:
+    file = """
+    providers: {a: {type: anthropic}, b: {type: openai, base_url: "http://127.0.0.1:9"}}
+    models: {default: {targets: [a/x, {target: b/org/y:7b}]}}
+    """
+    wiring = wired(file)
+    assert [(target.provider.name, target.model, target.format.name) for target in wiring.models["default"].targets] == [
+        ("a", "x", "anthropic"),
+        ("b", "org/y:7b", "openai"),
+    ]
+
+
+def test_a_models_own_times_and_tries_replace_the_global_ones_key_by_key(wired: Wire) -> None:
+    file = """
+    timeouts: {connect: 3s, total: 60s, write: 9s}
+    retry: {attempts: 4}
+    models:
+      default: {targets: [simulator/x]}
+      fast: {targets: [simulator/x], timeouts: {first_token: 500ms, total: none}, retry: {max_retry_after: 1s}}
+    """
+    models = wired(file).models
+    assert models["default"].timeouts == Timeouts(connect=3, total=60, write=9)
+    assert models["fast"].timeouts == Timeouts(connect=3, first_token=0.5, total=None, write=9)
+    assert (models["default"].retry, models["fast"].retry) == (Retry(4, 10), Retry(4, 1))
+
+
+def test_provider_slash_model_has_the_global_times(wired: Wire) -> None:
+    model = wired("timeouts: {idle: none}\nretry: {attempts: 1}").router.resolve("simulator/x")
+    assert (model.timeouts.idle, model.retry.attempts) == (None, 1)
+
+
+def test_a_target_of_an_unknown_provider_is_one_sentence(wired: Wire) -> None:
+    file = "providers:\n  claude: {type: anthropic}\nmodels:\n  default:\n    targets:\n      - claude/x\n      - cluade/x\n      - zzz/x\n"
+    assert mistakes(wired, file) == [
+        "models.default.targets[1] (gateway.yaml line 7): names an unknown provider; did you mean claude?",
+        "models.default.targets[2] (gateway.yaml line 8): names an unknown provider; known are claude",
+    ]
+
+
+# The rest.
+
+
+def test_tcp_user_timeout_follows_write_and_less_is_refused(wired: Wire) -> None:
+    assert wired("timeouts: {write: 30s}").server.tcp_user_timeout == 35
+    assert wired("server: {tcp_user_timeout: 60s}").server.tcp_user_timeout == 60
+    assert mistakes(wired, "server: {tcp_user_timeout: 19s}") == [
+        "server.tcp_user_timeout (gateway.yaml line 1): expected at least timeouts.write + 5s, which is 20s"
+    ]
+
+
+def test_access_and_streaming_come_through(wired: Wire) -> None:
+    wiring = wired("access: {origins: ['https://a.example'], max_streams: 3}\nstreaming: {heartbeat: 1s, commit_after: 0}")
+    assert wiring.access == Access(("https://a.example",), 3)
+    assert wiring.streaming == Streaming(1, 0)
+
+
+def test_the_registries_name_what_they_hold() -> None:
+    assert {name: row.name for name, row in UPSTREAMS.items()} == {"anthropic": "anthropic", "openai": "openai"}
+    assert {name: row.name for name, row in ANSWERS.items()} == {"native": "native", "text": "text", "ndjson": "ndjson"}

@@ -3,6 +3,7 @@
 import errno
 import io
 import json
+import os
 import socket
 import subprocess
 import sys
@@ -37,8 +38,9 @@ class Terminal(io.StringIO):
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An empty directory to stand in, and an environment without anything of ours."""
     monkeypatch.chdir(tmp_path)
-    for name in ("ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL", "ANTHROPIC_MODEL", "OPENAI_API_KEY", "OPENAI_BASE_URL", "OPENAI_MODEL"):
-        monkeypatch.delenv(name, raising=False)
+    for name in tuple(os.environ):
+        if name.startswith(("ANTHROPIC_", "OPENAI_", "GATEWAY_")):
+            monkeypatch.delenv(name)
     return tmp_path
 
 

@@ -373,7 +373,7 @@ class TestStartsThatHoldContent:
     def test_an_input_that_is_text_is_taken_as_arguments(self) -> None:
         assert body_of(tool(0, input='{"a":1}'))[-1] == ("stop", 0, {"a": 1})
 
-    @pytest.mark.parametrize("nothing", [{}, None, ""])
+    @pytest.mark.parametrize("nothing", [{}, [], None, ""])
     def test_an_empty_input_is_no_delta(self, nothing: Any) -> None:
         assert body_of(tool(0, input=nothing)) == [("start", 0, "tool_use"), ("stop", 0, {})]
 

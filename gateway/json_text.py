@@ -17,6 +17,8 @@ import msgspec
 
 Json = dict[str, Any]
 
+DEEPEST = 500  # levels; the C code that reads and writes takes Python's recursion limit (1000) less the stack it is called from
+
 
 class MalformedJson(ValueError):
     """No reading makes JSON of it."""
@@ -40,12 +42,17 @@ class Verbatim:
 
 
 def read(data: bytes | str) -> Any:
+    """The value; `MalformedJson` if no reading makes one of it, or if it is nested too deeply to be written again."""
     try:
-        return msgspec.json.decode(data)
+        value = msgspec.json.decode(data)
     except RecursionError as error:
         raise MalformedJson("the JSON is nested too deeply") from error
     except (msgspec.DecodeError, UnicodeEncodeError):
-        return _read_again(data)
+        value = _read_again(data)
+    brackets = data.count("[") + data.count("{") if isinstance(data, str) else data.count(b"[") + data.count(b"{")
+    if brackets > DEEPEST and _depth(value) > DEEPEST:
+        raise MalformedJson("the JSON is nested too deeply")
+    return value
 
 
 def write(value: Any) -> bytes:
@@ -76,6 +83,16 @@ def _finite(number: str) -> float | None:
 
 def _null(constant: str) -> None:
     return None
+
+
+def _depth(value: Any) -> int:
+    """Level by level, without recursion."""
+    depth, level = 0, [value]
+    while level:
+        depth += 1
+        lists = [list(outer.values()) if isinstance(outer, dict) else outer for outer in level if isinstance(outer, dict | list)]
+        level = [inner for outer in lists for inner in outer]
+    return depth
 
 
 _lenient = json.JSONDecoder(strict=False, parse_float=_finite, parse_constant=_null)

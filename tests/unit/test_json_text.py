@@ -169,3 +169,15 @@ def test_any_bytes_are_read_or_malformed(data: bytes | str) -> None:
     except MalformedJson:
         return
     write(value)
+
+
+def test_what_can_be_read_can_be_written_again_from_a_deeper_stack() -> None:
+    deepest = b"[" * 500 + b"]" * 500
+    assert read(deepest[1:-1]) is not None
+
+    def from_below(levels: int) -> bytes:
+        return from_below(levels - 1) if levels else write(read(deepest[1:-1]))
+
+    assert from_below(200) == deepest[1:-1]
+    with pytest.raises(MalformedJson):
+        read(b"[" + deepest + b"]")

@@ -49,7 +49,7 @@ KINDS = frozenset(("message_start", *BLOCK_EVENTS, "message_delta", "message_sto
 class DeltaFrame(msgspec.Struct, frozen=True, gc=False, tag="content_block_delta", forbid_unknown_fields=True):
     """The hot frame. Not `events.ContentBlockDelta` itself, whose delta may be an unknown one."""
 
-    delta: TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta | CitationsDelta
+    delta: TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta  # a citation is an object, whose depth has to be looked at
     index: Annotated[int, msgspec.Meta(ge=0)] = OPEN_BLOCK
 
 

@@ -2,7 +2,8 @@
 
 Subclasses two of uvicorn's classes for what ASGI cannot do; its version is bounded in pyproject.toml and a test pins the names:
 * `HttpToolsProtocol`: an answer can cut or abort its connection, and *every* unfinished request of a lost connection hears of
-  it (uvicorn tells only the newest, so one with a pipelined request behind it would run on).
+  it at once (uvicorn tells only the newest, so one with a pipelined request behind it would run on; it stops reading then, so
+  it would not see the client leave either; and at a FIN it first waits until all that was written has been read).
 * `Server`: the first SIGTERM or SIGINT begins a drain while the port stays open; a second one ends the process.
 """
 
@@ -33,6 +34,7 @@ LOG = logging.getLogger("gateway")
 
 LAST_WORDS = 2.0  # seconds for the endings after the grace
 BACKLOG = 2048
+PIPELINED = 8  # requests that may wait behind a running one before their connection is no longer read
 
 
 class Protocol(HttpToolsProtocol):
@@ -49,13 +51,25 @@ class Protocol(HttpToolsProtocol):
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
+    def on_headers_complete(self) -> None:
+        super().on_headers_complete()
+        if 0 < len(self.pipeline) <= PIPELINED:
+            self.flow.resume_reading()
+
+    def eof_received(self) -> None:
+        self._tell_running()
+
     def connection_lost(self, exc: Exception | None) -> None:
+        self._tell_running()
+        self.pipeline.clear()
+        super().connection_lost(exc)
+
+    def _tell_running(self) -> None:
+        """The running request hears that its client is gone."""
         running = self._running
         if running is not None and not running.response_complete:
             running.disconnected = True
             running.message_event.set()
-        self.pipeline.clear()
-        super().connection_lost(exc)
 
 
 class Server(uvicorn.Server):

@@ -66,12 +66,14 @@ async def pieces(exchange: Exchange) -> AsyncGenerator[bytes, None]:
     inflater = _Inflater(exchange) if exchange.encoding else None
     while (read := await _next(exchange)) is not None:
         exchange.began = True
-        first = True
         for piece in inflater.feed(read) if inflater else _slices(read):
-            if not first:
-                await anyio.lowlevel.checkpoint()
-            first = False
             yield piece
+            # anyio cancels no task whose wait has just ended, and under a flood every wait has: it held off a client's
+            # leaving for a second. So whether the task is to end is asked at every piece.
+            if len(piece) > SLICE // 2:
+                await anyio.lowlevel.checkpoint()
+            else:
+                await anyio.lowlevel.checkpoint_if_cancelled()
     if inflater:
         inflater.close()
 

@@ -62,6 +62,7 @@ class Answer:
         self._alarm = asyncio.Event()
         self._scope: anyio.CancelScope | None = None
         self._unsent = b""
+        self._last = False  # the message's last event was encoded
         self._complete = False  # the last byte was handed to the server
         self._gone: str | None = None  # why nobody reads any more: client_disconnected, slow_client
         self._failure: GatewayError | None = None
@@ -129,9 +130,9 @@ class Answer:
 
     async def _deliver(self, events: list[Event]) -> None:
         self._unsent += self._encoder.feed(events)
-        last = type(events[-1]) is MessageStop
-        if last or self._facts.commits:
-            await self._flush(last=last)
+        self._last = type(events[-1]) is MessageStop
+        if self._last or self._facts.commits:
+            await self._flush(last=self._last)
 
     async def _clock(self) -> None:
         while True:
@@ -193,21 +194,30 @@ class Answer:
         await self._send({"type": "http.response.start", "status": status, "headers": headers + (extra or [])})
 
     async def _end(self) -> None:
-        """The failure is told: as a status if nothing was sent, else in-band, else by cutting the connection."""
+        """The failure is told: as a status if nothing was sent, else in-band, else by cutting the connection.
+
+        A message that is whole, and was only not sent yet, is sent: a failure that came later is nobody's business.
+        """
+        with anyio.move_on_after(self._timeouts.write) as limit:
+            if self._last:
+                await self._flush(last=True)
+            else:
+                await self._fail()
+        if limit.cancelled_caught:
+            self._gone = "slow_client"
+
+    async def _fail(self) -> None:
         assert self._failure is not None
         error, request_id, partial = self._failure, self._record.request_id, self._generation.said
         ending = self._encoder.failed(error, request_id, partial=partial)
-        with anyio.move_on_after(self._timeouts.write) as limit:
-            if not self._facts.committed:
-                whole = None if self._facts.commits else ending
-                await self._refuse(error, whole or encode(error.event(request_id, partial=False)))
-            elif ending is None:
-                await self._cut()
-            else:
-                self._unsent += ending
-                await self._flush(last=True)
-        if limit.cancelled_caught:
-            self._gone = "slow_client"
+        if not self._facts.committed:
+            whole = None if self._facts.commits else ending
+            await self._refuse(error, whole or encode(error.event(request_id, partial=False)))
+        elif ending is None:
+            await self._cut()
+        else:
+            self._unsent += ending
+            await self._flush(last=True)
 
     async def _refuse(self, error: GatewayError, body: bytes) -> None:
         extra = [(b"content-length", str(len(body)).encode())]
@@ -233,12 +243,15 @@ class Answer:
         record.ended = time.monotonic()
         if self._gone is not None:
             record.outcome = self._gone
-            if self._gone == "slow_client" and (abort := self._connection.get("abort")):
+            # What is still unsent would keep the connection: of a client that never reads, or that only shut its writing half.
+            if abort := self._connection.get("abort"):
                 abort()
+        elif self._last and self._complete:
+            record.outcome = "finished"
         elif self._failure is not None:
             record.error = self._failure
             if record.outcome != "refused":
                 record.outcome = "shutdown" if self._failure.cause.code == "shutdown" else "failed"
         else:
-            record.outcome = "finished" if self._complete else "shutdown"
+            record.outcome = "shutdown"  # cancelled from outside
         emit(record, self._live)

@@ -209,7 +209,10 @@ class _Reading:
     def record(self) -> None:
         """What the attempt showed, whatever became of it."""
         record, sequencer = self._record, self._sequencer
-        record.usage = dict(sequencer.usage)
+        if self._decoder is not None:
+            record.usage = {"input_tokens": 0, "output_tokens": 0, **sequencer.usage}
+            if not sequencer.usage or (sequencer.stop_reason is None and not sequencer.done):
+                record.usage["estimated"] = True  # a provider tells its final counts with the stop reason, or after it
         record.stop_reason = sequencer.stop_reason
         record.dropped_frames = sequencer.dropped + (self._decoder.dropped if self._decoder else 0)
         record.warnings.extend(sequencer.warnings + (self._decoder.warnings if self._decoder else []))
@@ -229,6 +232,7 @@ class _Reading:
             self._record.dropped_frames = self._sequencer.dropped + (self._decoder.dropped if self._decoder else 0)
             events[-1] = structs.replace(events[-1], stats=self._record.stats(now))
         await self._deliver(events)
+        self._facts.heard = self._facts.meant = time.monotonic()  # while the client was not reading, `idle` did not run
 
     def _keep_back(self, events: list[Event]) -> list[Event]:
         """All that was kept and these, as soon as there is content or the end; else nothing."""

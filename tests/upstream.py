@@ -197,6 +197,7 @@ class ScriptedUpstream:
         except (ConnectionError, asyncio.IncompleteReadError):
             conversation.end()
         finally:
+            conversation.writer.transport.abort()  # here: a StreamWriter collected before that is a warning
             del self._leaving[number]
             self._gone.unregister(number)
             os.close(number)

@@ -18,13 +18,27 @@ from gateway.formats.openai.tool_calls import Fragment
 from gateway.json_text import Json
 
 
+class Function(Struct, frozen=True, gc=False):
+    arguments: str
+    name: None = None
+
+
+class CallPiece(Struct, frozen=True, gc=False):
+    """A fragment that continues a call."""
+
+    index: int
+    function: Function
+    id: None = None
+    extra_content: None = None
+
+
 class Delta(Struct, frozen=True, gc=False):
     content: str | None = None
     reasoning_content: str | None = None
     reasoning: str | None = None
     thinking: None = None
     reasoning_details: None = None
-    tool_calls: None = None
+    tool_calls: tuple[CallPiece] | None = None
     function_call: None = None
     refusal: None = None
     annotations: None = None
@@ -46,7 +60,7 @@ class Chunk(Struct, frozen=True, gc=False):
     id: str | None = None
     object: Literal["chat.completion.chunk"] | None = None
     model: str | None = None
-    usage: None = None
+    usage: dict[str, Any] | None = None
     error: None = None
     citations: None = None
     x_groq: None = None

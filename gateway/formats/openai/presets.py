@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from gateway.formats import Quirks
 
-
 AS_DOCUMENTED = Quirks()
 
 
@@ -32,7 +31,8 @@ PRESETS: dict[str, Preset] = {
     "groq": Preset("https://api.groq.com/openai/v1", Quirks(max_tokens_field="max_completion_tokens", url_sources=True)),
     # Reasoning in `reasoning` and `reasoning_details`, errors inside the stream: openrouter.ai/docs/api-reference/overview
     "openrouter": Preset("https://openrouter.ai/api/v1", Quirks(url_sources=True)),
-    # No stream_options (422), usage always comes; prompt_tokens leave audio out: docs.mistral.ai/api
+    # stream_options are refused with 422, and usage comes without asking: github.com/avante-corp/avante.nvim/issues/2347
+    # prompt_tokens leave the audio out; a system message after the first turn was refused: docs.mistral.ai/api
     "mistral": Preset(
         "https://api.mistral.ai/v1", Quirks(stream_usage=False, url_sources=True, audio_excluded=True, later_system="reminder")
     ),
@@ -46,8 +46,8 @@ PRESETS: dict[str, Preset] = {
     "zhipu": Preset("https://api.z.ai/api/paas/v4", Quirks(url_sources=True)),
     # completion_tokens leave reasoning out: docs.x.ai/docs/api-reference
     "xai": Preset("https://api.x.ai/v1", Quirks(reasoning_excluded=True, url_sources=True)),
-    # Only the closing tag comes: platform.minimax.io/docs/api-reference/text-openai-api
-    "minimax": Preset("https://api.minimax.io/v1", Quirks(think_tags="implicit")),
+    # Thoughts as <think>…</think> in the text unless reasoning_split is asked for: platform.minimax.io/docs/api-reference/text-openai-api
+    "minimax": Preset("https://api.minimax.io/v1", Quirks(think_tags="split", max_tokens_field="max_completion_tokens")),
     # `timings` beside the usage, arguments sometimes as objects: github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md
     "llama_cpp": Preset("http://127.0.0.1:8080/v1"),
     # The reasoning field was renamed by others, not here: docs.sglang.ai/advanced_features/separate_reasoning.html

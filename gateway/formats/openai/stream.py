@@ -52,6 +52,7 @@ class OpenAIDecoder:
         self._citations = Citations()
         self._uncited: list[Json] = []  # citations that wait for the text they belong to
         self._usage: Json = {}
+        self._usage_said: Json = {}
         self._id = ""
         self._model = ""
         self._started = False
@@ -89,12 +90,15 @@ class OpenAIDecoder:
             if type(value) is Chunk and event != "error":
                 delta = value.choices[0].delta
                 text, thought = delta.content, delta.reasoning_content or delta.reasoning
+                if value.usage is not None:
+                    self._meet(value.id, value.model, steps)
+                    self._note_usage(value.usage, steps)
                 # The hot path.
-                if self._straight == "text" and text and not thought:
+                if text and self._straight == "text" and not thought and delta.tool_calls is None:
                     self.finishing = False
                     steps.append(ContentBlockDelta(OPEN_BLOCK, TextDelta(text)))
                     continue
-                if self._straight == "thinking" and thought and not text:
+                if thought and self._straight == "thinking" and not text and delta.tool_calls is None:
                     self.finishing = False
                     steps.append(ContentBlockDelta(OPEN_BLOCK, ThinkingDelta(thought)))
                     continue
@@ -102,6 +106,10 @@ class OpenAIDecoder:
                 self._by_delta = self._by_delta or bool(text)
                 if self._say(thought or "", [("text", text)] if text else [], steps):
                     self.finishing = False
+                if delta.tool_calls is not None:
+                    piece = delta.tool_calls[0]
+                    if self._call(Fragment(piece.index, "", "", piece.function.arguments), steps):
+                        self.finishing = False
             elif value is DONE:
                 self._done(steps)
             elif isinstance(value, dict):
@@ -129,10 +137,12 @@ class OpenAIDecoder:
         refused = event == "error" or _is_refusal(chunk)
         if not refused:
             self._meet(chunk.get("id"), chunk.get("model"), steps)
-        self._note_usage(chunk, chunk.get("x_groq"), steps)
+        groq = chunk.get("x_groq")
+        self._note_usage(chunk.get("usage"), steps)
+        self._note_usage(groq.get("usage") if isinstance(groq, dict) else None, steps)
         choices = list(self._reading.first_choices(chunk))
         for choice in choices:
-            self._note_usage(choice, None, steps)
+            self._note_usage(choice.get("usage"), steps)
             if self._choice(chunk, choice, steps):
                 self.finishing = False
         self._cite(self._citations.news(chunk, {}), steps)
@@ -162,10 +172,11 @@ class OpenAIDecoder:
             self._by_delta = True
         thought = chunks.reasoning(delta)
         passages = [passage for passage in self._reading.passages(content) if passage[0] == "text" or not thought]
-        came = self._say(thought, passages, steps)
+        came = self._say(thought, [], steps)
         for kind, seal in chunks.seals(delta):
             self._seal(kind, seal, steps)
             came = True
+        came = self._say("", passages, steps) or came
         if isinstance(delta.get("refusal"), str) and delta["refusal"]:
             self._refused = True
             came = self._say("", [("text", delta["refusal"])], steps) or came
@@ -201,7 +212,8 @@ class OpenAIDecoder:
             self._put("thinking", ContentBlockStart(0, {"type": "redacted_thinking", "data": seal}), len(seal), steps)
 
     def _call(self, fragment: Fragment, steps: list[Step]) -> bool:
-        self._speak(self._passages.pause(), steps)
+        if not self._passages.plain:
+            self._speak(self._passages.pause(), steps)
         begun = self._calls.begun
         blocks = self._calls.fragment(fragment)
         if self._calls.begun > begun:
@@ -247,16 +259,14 @@ class OpenAIDecoder:
         message: Json = {"id": self._id, "type": "message", "role": "assistant", "model": self._model, "content": []}
         steps.append(MessageStart({**message, "stop_reason": None, "stop_sequence": None, "usage": {}}))
 
-    def _note_usage(self, holder: Json, x_groq: Any, steps: list[Step]) -> None:
-        said = holder.get("usage")
-        if said is None and isinstance(x_groq, dict):
-            said = x_groq.get("usage")
-        if isinstance(said, dict):
+    def _note_usage(self, said: Any, steps: list[Step]) -> None:
+        if not isinstance(said, dict):
+            self._reading.odd += said is not None
+        elif said != self._usage_said:  # some repeat it in every chunk
+            self._usage_said = said
             terms.merge_usage(self._usage, said)
             if tokens := terms.tokens(self._usage, self._provider.quirks):
                 steps.append(Usage(tokens))
-        elif said is not None:
-            self._reading.odd += 1
 
     def _settle(self, reason: str, choice: Json, steps: list[Step]) -> None:
         """A finish reason. A repeated one may be a poorer word for the same ending."""

@@ -42,6 +42,8 @@ PLAIN = frozenset({"stop", "length", "tool_calls", "function_call", "content_fil
 # The provider gave up: what came so far is no answer.
 FAILURES = frozenset({"error", "network_error", "insufficient_system_resource", "abort"})
 
+# What continuous usage statistics consist of, chunk by chunk.
+SIMPLE = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
 # Counters beyond this are no counters; it also keeps every sum within what JSON readers take for an exact integer.
 COUNT_LIMIT = 2**50
 
@@ -78,6 +80,12 @@ def tokens(usage: Json, quirks: Quirks) -> Json:
 
     Only what was told is there. Cost and whatever else a provider adds is kept under its own name.
     """
+    if usage.keys() <= SIMPLE:
+        counted: Json = {}
+        for name, ours in (("prompt_tokens", "input_tokens"), ("completion_tokens", "output_tokens")):
+            if (count := _first(usage, name)) is not None:
+                counted[ours] = count
+        return counted
     prompt_details = _object(usage.get("prompt_tokens_details"))
     completion_details = _object(usage.get("completion_tokens_details"))
     prompt = _first(usage, "prompt_tokens", "input_tokens")
@@ -92,7 +100,7 @@ def tokens(usage: Json, quirks: Quirks) -> Json:
     if reasoning is None:
         reasoning = _first(usage, "reasoning_tokens")
 
-    counted: Json = {key: value for key, value in usage.items() if key not in CONSUMED and value is not None}
+    counted = {key: value for key, value in usage.items() if key not in CONSUMED and value is not None}
     for key, details, read in (
         ("prompt_tokens_details", prompt_details, ("cached_tokens", "cache_write_tokens", "cache_creation_tokens")),
         ("completion_tokens_details", completion_details, ("reasoning_tokens",)),

@@ -99,7 +99,7 @@ class ToolCalls:
         if not (call_id or name or arguments):
             return None
         call = self._which(index, call_id, name)
-        if call is not None and arguments.startswith("{") and not call.closed and call.whole:
+        if call is not None and arguments.startswith("{") and call.pieces and call.whole:
             if not call.repeated and arguments == "".join(call.pieces):
                 call.repeated = True
                 return None

@@ -169,8 +169,9 @@ class Answer:
         async with self._lock:
             facts, data = self._facts, self._unsent
             facts.sending = time.monotonic()
+            begins = not facts.committed
             try:
-                if not facts.committed:
+                if begins:
                     length = [] if facts.commits else [(b"content-length", str(len(data)).encode())]
                     await self._start(200, self._format.content_type, length)
                     facts.committed = True
@@ -182,6 +183,8 @@ class Answer:
             self._record.bytes_sent += len(data)
             self._complete = last
             facts.sent = time.monotonic()
+            if begins:
+                self._alarm.set()  # the first heartbeat may be due before the instant the clock sleeps for
 
     async def _start(self, status: int, content_type: str, extra: list[tuple[bytes, bytes]] | None = None) -> None:
         self._record.status = status

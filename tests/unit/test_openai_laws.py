@@ -153,3 +153,11 @@ def test_nothing_counts_after_the_ending(body: bytes) -> None:
     made.feed(body)
     made.close()
     assert made.feed(body) == made.close() == []
+
+
+@given(st.lists(sensible, max_size=12), rows)
+def test_the_quick_reading_and_the_patient_one_give_the_same_steps(said: list[Any], quirks: Quirks) -> None:
+    def made(**more: Any) -> list[str]:
+        return [repr(step) for step in steps(b"".join(written({**one, **more}, "") for one in said), **as_arguments(quirks))[:-1]]
+
+    assert made() == made(object="something that the quick one refuses")

@@ -239,6 +239,11 @@ def test_text_of_the_older_completions_is_text() -> None:
     assert answer(*frames, DONE) == [["text", "Hi"], "end_turn"]
 
 
+def test_text_beside_an_empty_delta_is_text() -> None:
+    frames = [frame({"choices": [{"index": 0, "delta": {}, "text": text, "finish_reason": ""}]}) for text in ("H", "i")]
+    assert answer(*frames, STOP) == [["text", "Hi"], "end_turn"]
+
+
 def test_content_may_be_parts_and_strings_mixed() -> None:
     frames = (
         chunk({"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "h"}], "closed": True}]}),

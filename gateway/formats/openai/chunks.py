@@ -37,11 +37,11 @@ class Delta(Struct, frozen=True, gc=False):
     reasoning_content: str | None = None
     reasoning: str | None = None
     thinking: None = None
-    reasoning_details: None = None
-    tool_calls: tuple[CallPiece] | None = None
+    reasoning_details: tuple[()] | None = None
+    tool_calls: list[CallPiece] | None = None
     function_call: None = None
     refusal: None = None
-    annotations: None = None
+    annotations: tuple[()] | None = None
     citations: None = None
     images: None = None
     audio: None = None
@@ -50,7 +50,8 @@ class Delta(Struct, frozen=True, gc=False):
 class Choice(Struct, frozen=True, gc=False):
     delta: Delta
     index: Literal[0] = 0
-    finish_reason: None = None
+    text: str | None = None
+    finish_reason: Literal[""] | None = None
     finishReason: None = None
     usage: None = None
 

@@ -18,7 +18,8 @@ class Passages:
         self.kind: Kind | Literal[""] = ""
         self._tags = ThinkTags(think_tags)
         self._cumulative = cumulative
-        self._so_far: dict[Kind, str] = {"text": "", "thinking": ""}
+        self._so_far: dict[Kind, list[str]] = {"text": [], "thinking": []}
+        self._size: dict[Kind, int] = {"text": 0, "thinking": 0}
         self._blank: list[str] = []
         self._blank_kind: Kind = "text"
         self._blank_size = 0
@@ -59,11 +60,12 @@ class Passages:
 
     def _news(self, kind: Kind, text: str) -> str:
         """What is new in a chunk that may repeat everything so far."""
-        so_far = self._so_far[kind]
-        if text.startswith(so_far):
-            self._so_far[kind] = text
-            return text[len(so_far) :]
-        self._so_far[kind] = so_far + text
+        so_far, size = self._so_far[kind], self._size[kind]
+        if len(text) >= size and text.startswith("".join(so_far)):
+            self._so_far[kind], self._size[kind] = [text], len(text)
+            return text[size:]
+        so_far.append(text)
+        self._size[kind] = size + len(text)
         return text
 
     def _visible(self, passages: list[Passage]) -> list[Passage]:

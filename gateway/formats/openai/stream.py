@@ -88,26 +88,30 @@ class OpenAIDecoder:
     def _take(self, values: list[tuple[str, Any]], steps: list[Step]) -> None:
         for event, value in values:
             if type(value) is Chunk and event != "error":
-                delta = value.choices[0].delta
+                choice = value.choices[0]
+                delta = choice.delta
                 text, thought = delta.content, delta.reasoning_content or delta.reasoning
                 if value.usage is not None:
                     self._meet(value.id, value.model, steps)
                     self._note_usage(value.usage, steps)
                 # The hot path.
-                if text and self._straight == "text" and not thought and delta.tool_calls is None:
+                if text and self._straight == "text" and not thought and not delta.tool_calls:
                     self.finishing = False
                     steps.append(ContentBlockDelta(OPEN_BLOCK, TextDelta(text)))
                     continue
-                if thought and self._straight == "thinking" and not text and delta.tool_calls is None:
+                if thought and self._straight == "thinking" and not text and not delta.tool_calls:
                     self.finishing = False
                     steps.append(ContentBlockDelta(OPEN_BLOCK, ThinkingDelta(thought)))
                     continue
                 self._meet(value.id, value.model, steps)
-                self._by_delta = self._by_delta or bool(text)
+                if text:
+                    self._by_delta = True
+                elif text is None and not self._by_delta:
+                    text = choice.text
                 if self._say(thought or "", [("text", text)] if text else [], steps):
                     self.finishing = False
-                if delta.tool_calls is not None:
-                    piece = delta.tool_calls[0]
+                self._cite([], steps)
+                for piece in delta.tool_calls or ():
                     if self._call(Fragment(piece.index, "", "", piece.function.arguments), steps):
                         self.finishing = False
             elif value is DONE:

@@ -146,7 +146,7 @@ class Answer:
                 case "commit" | "heartbeat":
                     await self._heartbeat()
                 case "write":
-                    self._leave("slow_client")
+                    return self._leave("slow_client")
                 case meaning:
                     self._generation.expire(meaning)
                     await self._sleep(self._timeouts.write)
@@ -240,6 +240,7 @@ class Answer:
             with anyio.move_on_after(LINGER):
                 while (await self._receive())["type"] != "http.disconnect":
                     pass
+            self._connection["abort"]()
 
     def _close_record(self) -> None:
         record = self._record

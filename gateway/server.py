@@ -44,7 +44,7 @@ class Protocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        connection: dict[object, object] = {"cut": self.transport.close, "abort": self.transport.abort}
+        connection: dict[object, object] = {"cut": self.transport.close, "abort": self._abort}
         self.scope["extensions"] = {"gateway": connection}
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
@@ -63,6 +63,10 @@ class Protocol(HttpToolsProtocol):
         self._tell_running()
         self.pipeline.clear()
         super().connection_lost(exc)
+
+    def _abort(self) -> None:
+        self._tell_running()
+        self.transport.abort()
 
     def _tell_running(self) -> None:
         """The running request hears that its client is gone."""

@@ -88,8 +88,7 @@ class OpenAIDecoder:
     def _take(self, values: list[tuple[str, Any]], steps: list[Step]) -> None:
         for event, value in values:
             if type(value) is Chunk and event != "error":
-                choice = value.choices[0]
-                delta = choice.delta
+                delta = value.choices[0].delta
                 text, thought = delta.content, delta.reasoning_content or delta.reasoning
                 if value.usage is not None:
                     self._meet(value.id, value.model, steps)
@@ -103,17 +102,7 @@ class OpenAIDecoder:
                     self.finishing = False
                     steps.append(ContentBlockDelta(OPEN_BLOCK, ThinkingDelta(thought)))
                     continue
-                self._meet(value.id, value.model, steps)
-                if text:
-                    self._by_delta = True
-                elif text is None and not self._by_delta:
-                    text = choice.text
-                if self._say(thought or "", [("text", text)] if text else [], steps):
-                    self.finishing = False
-                self._cite([], steps)
-                for piece in delta.tool_calls or ():
-                    if self._call(Fragment(piece.index, "", "", piece.function.arguments), steps):
-                        self.finishing = False
+                self._plain_chunk(value, steps)
             elif value is DONE:
                 self._done(steps)
             elif isinstance(value, dict):
@@ -123,6 +112,22 @@ class OpenAIDecoder:
             if self._ended:
                 return
             self._straighten()
+
+    def _plain_chunk(self, chunk: Chunk, steps: list[Step]) -> None:
+        self._meet(chunk.id, chunk.model, steps)
+        choice = chunk.choices[0]
+        delta = choice.delta
+        text = delta.content
+        if text:
+            self._by_delta = True
+        elif text is None and not self._by_delta:
+            text = choice.text
+        if self._say(delta.reasoning_content or delta.reasoning or "", [("text", text)] if text else [], steps):
+            self.finishing = False
+        self._cite([], steps)
+        for piece in delta.tool_calls or ():
+            if self._call(Fragment(piece.index, "", "", piece.function.arguments), steps):
+                self.finishing = False
 
     def _straighten(self) -> None:
         passages = self._passages

@@ -28,7 +28,7 @@ class _Whole:
     def failed(self, error: GatewayError, request_id: str, *, partial: bool) -> bytes:
         """The HTTP error's body; what was received until then stands beside the error."""
         body = json_text.read(encode(error.event(request_id, partial=partial)))
-        return json_text.write(body | ({"partial_message": self._assembler.message} if partial else {}))
+        return json_text.write(body | ({"partial_message": self._assembler.partial} if partial else {}))
 
 
 class Whole:

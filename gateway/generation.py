@@ -37,7 +37,7 @@ class Upstreams:
     """What attempts run on: a transport per provider, and what was learned of providers while the process runs."""
 
     transports: Mapping[str, httpx.AsyncBaseTransport]
-    without_stream_usage: set[str] = field(default_factory=set)  # targets that answered 400 to stream_options
+    without_stream_usage: set[str] = field(default_factory=set)  # targets that refused stream_options
     first_models: dict[str, str] = field(default_factory=dict)  # provider → the model to use where none is configured
 
 
@@ -130,7 +130,7 @@ class Generation:
                     await reading.read(exchange, target)
                     return
             except UpstreamFailed as error:
-                if not usage or error.status != 400 or reading.begun or "stream_options" not in error.message:
+                if not usage or error.status not in (400, 422) or reading.begun or "stream_options" not in error.message:
                     raise
             usage = False
             self._upstreams.without_stream_usage.add(target.name)

@@ -113,6 +113,8 @@ def is_refusal(said: Any) -> bool:
         return bool(said) and is_refusal(said[0])
     if not isinstance(said, dict):
         return False
+    if isinstance(base := said.get("base_resp"), dict) and base.get("status_code"):
+        return True
     return bool(said.get("error")) or said.get("type") == "error" or said.get("object") == "error" or said.get("event") == "error"
 
 
@@ -148,16 +150,20 @@ def _objects(said: Any) -> Iterator[Json]:
     if isinstance(said, list) and said:
         said = said[0]
     if isinstance(said, dict):
-        if isinstance(said.get("error"), dict):
-            yield said["error"]
+        for key in ("error", "message", "base_resp"):  # base_resp: MiniMax
+            if isinstance(said.get(key), dict):
+                yield said[key]
         yield said
 
 
 def _message(said: Any) -> str | None:
     for obj in _objects(said):
-        for key in ("message", "error", "detail", "msg"):
-            if isinstance(obj.get(key), str) and obj[key].strip():
-                return str(obj[key])
+        for key in ("message", "error", "detail", "msg", "status_msg"):
+            text = obj.get(key)
+            if key == "detail" and isinstance(text, list) and text and isinstance(text[0], dict):
+                text = text[0].get("msg")  # FastAPI's validation errors, Mistral's too
+            if isinstance(text, str) and text.strip():
+                return text
     return said if isinstance(said, str) and said.strip() else None
 
 

@@ -53,6 +53,7 @@ CAUSES = {
     # the gateway's own limits
     "shutdown": Cause(503, "overloaded_error", "shutdown", True),
     "too_many_streams": Cause(429, "rate_limit_error", "too_many_streams", True),
+    "caller_limited": Cause(429, "rate_limit_error", "rate_limited", True),
     "slow_client": Cause(504, "timeout_error", "slow_client", True),  # in logs only: nobody is left to read it
     # the caller's request
     "invalid_request": Cause(400, "invalid_request_error", "invalid_request", False),
@@ -61,6 +62,7 @@ CAUSES = {
     "not_here": Cause(404, "not_found_error", "invalid_request", False),
     "method": Cause(405, "invalid_request_error", "invalid_request", False),
     "too_large": Cause(413, "request_too_large", "too_large", False),
+    "unauthorized": Cause(401, "authentication_error", "unauthorized", False),
     "forbidden_origin": Cause(403, "permission_error", "forbidden_origin", False),
     # nobody's fault but ours
     "internal": Cause(500, "api_error", "internal", False),

@@ -26,6 +26,7 @@ class StreamRecord:
     format: str
     model: str
     began: float
+    caller: str | None = None
     provider: str | None = None
     target: str | None = None
     attempts: int = 0
@@ -81,6 +82,7 @@ class StreamRecord:
         fields: Json = {
             "event": "stream",
             "request_id": self.request_id,
+            "caller": self.caller,
             "format": self.format,
             "model": self.model,
             "target": self.target,

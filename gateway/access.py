@@ -1,12 +1,17 @@
-"""Who may call, while there are no callers yet: programs and pages of this machine, and pages of the configured origins.
+"""Who may call: programs and pages of this machine while nobody has a key; those with a key, and nobody else, once somebody has.
 
-Pure ASGI around the whole application, with Starlette's CORS headers on every answer, errors included. A page elsewhere must
-not spend a laptop's keys: the Host must be a loopback name (DNS rebinding), a present Origin must be allowed, and what a
-browser sends must be `application/json`, so that it had to ask first.
+Pure ASGI around the whole application, in three layers. Outside, Host and Origin: a page elsewhere must not spend a laptop's
+keys, so on a loopback bind the Host must be a loopback name (DNS rebinding), and a present Origin must be allowed everywhere.
+Then Starlette's CORS headers, on every answer that a page may read, errors included; it answers preflights, which carry no key.
+Inside, what a browser sends must be `application/json`, so that it had to ask first, and a key must be somebody's: decided by
+the headers alone, before a byte of the body is read.
 """
 
+import hashlib
+import hmac
 import re
 import secrets
+from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
@@ -19,6 +24,21 @@ LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 LOOPBACK_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?"
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 EXPOSED = ["x-request-id", "retry-after"]
+KEYLESS = frozenset({"/", "/healthz", "/readyz"})  # paths that need no key: they say nothing about anybody
+PORTS = {"http": 80, "https": 443}
+NO_KEY = "A key is needed: send yours as the header `Authorization: Bearer KEY` or `x-api-key: KEY`."
+CHALLENGE = {"www-authenticate": "Bearer"}
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody with a key, of which only the SHA-256 is known. `models`: the aliases it may use, None for all."""
+
+    name: str
+    digest: bytes = field(repr=False)
+    models: frozenset[str] | None = None
+    max_streams: int = 20
+    live: bool = False
 
 
 def request_id(scope: Scope) -> str:
@@ -27,15 +47,23 @@ def request_id(scope: Scope) -> str:
     return given if given and REQUEST_ID.fullmatch(given) else secrets.token_hex(12)
 
 
-class Access:
-    """`origins`: further allowed origins, exactly as browsers write them (`https://app.example.com`)."""
+def caller(scope: Scope) -> Caller | None:
+    """Who sent this request; None where nobody has a key."""
+    found = scope.get("gateway.caller")
+    return found if isinstance(found, Caller) else None
 
-    def __init__(self, app: ASGIApp, origins: tuple[str, ...]) -> None:
+
+class Access:
+    """`origins`: further allowed origins, exactly as browsers write them (`https://app.example.com`); `loopback`: other machines
+    cannot reach the address that the gateway listens on."""
+
+    def __init__(self, app: ASGIApp, origins: tuple[str, ...], callers: tuple[Caller, ...] = (), *, loopback: bool = True) -> None:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
+        self._loopback = loopback
         self._app = CORSMiddleware(
-            app,
+            _Gate(app, callers, loopback),
             allow_origins=[origin.rstrip("/") for origin in origins],
-            allow_origin_regex=LOOPBACK_ORIGIN,
+            allow_origin_regex=LOOPBACK_ORIGIN if loopback else None,
             allow_methods=["GET", "POST", "OPTIONS"],
             allow_headers=["*"],
             expose_headers=EXPOSED,
@@ -49,20 +77,68 @@ class Access:
             await self._app(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> GatewayError | None:
-        host, origin = _header(scope, b"host"), _header(scope, b"origin")
-        if _hostname(f"//{host}") not in LOOPBACK:
+        origin = _header(scope, b"origin")
+        if self._loopback and _hostname(f"//{_header(scope, b'host')}") not in LOOPBACK:
             return _forbidden("The Host header must be localhost, 127.0.0.1 or [::1]: this gateway answers its own machine only.")
-        if origin is not None and not self._allowed(origin):
+        if origin is not None and not self._allowed(origin, scope):
             return _forbidden("This Origin may not use the gateway: add it to access.origins in the configuration.")
-        if scope["method"] == "POST" and (origin is not None or _header(scope, b"sec-fetch-site") is not None):
-            kind = (_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
-            if kind != "application/json":
-                return _forbidden("A page must send its chat with the content type application/json.")
         return None
 
-    def _allowed(self, origin: str) -> bool:
+    def _allowed(self, origin: str, scope: Scope) -> bool:
         """Parsed, never by prefix: `http://localhost.evil.example` is not localhost."""
-        return origin.lower() in self._origins or (origin.startswith(("http://", "https://")) and _hostname(origin) in LOOPBACK)
+        if origin.lower() in self._origins:
+            return True
+        page = _place(origin)
+        if page is None:
+            return False
+        return (self._loopback and page[1] in LOOPBACK) or page == _place(f"{_scheme(scope)}://{_header(scope, b'host')}")
+
+
+class _Gate:
+    """What the headers say about the request itself: its content type, and whose key it carries."""
+
+    def __init__(self, app: ASGIApp, callers: tuple[Caller, ...], loopback: bool) -> None:
+        self._app = app
+        self._callers = callers
+        self._loopback = loopback
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            self._admit(scope)
+        except RequestRefused as error:
+            await refuse(error, request_id(scope), send, CHALLENGE if error.status == 401 else None)
+        else:
+            await self._app(scope, receive, send)
+
+    def _admit(self, scope: Scope) -> None:
+        if scope["method"] == "POST" and (_header(scope, b"origin") is not None or _header(scope, b"sec-fetch-site") is not None):
+            kind = (_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
+            if kind != "application/json":
+                raise _forbidden("A page must send its chat with the content type application/json.")
+        live = scope["path"].rstrip("/") == "/live"
+        if not self._callers:
+            if live and not self._loopback:
+                raise _forbidden("/live shows everybody's streams: it wants a key with live: true, and this gateway has no keys.")
+        elif scope["path"] not in KEYLESS:
+            found = self._caller(scope)
+            if found is None:
+                raise RequestRefused("unauthorized", NO_KEY)
+            if live and not found.live:
+                raise _forbidden("/live shows everybody's streams: it wants a key with live: true.")
+            scope["gateway.caller"] = found
+
+    def _caller(self, scope: Scope) -> Caller | None:
+        """Every entry is compared with every key sent, so that the time tells nothing."""
+        found = None
+        for key in _keys(scope):
+            digest = hashlib.sha256(key).digest()
+            for one in self._callers:
+                if hmac.compare_digest(digest, one.digest):
+                    found = found or one
+        return found
 
 
 async def refuse(error: GatewayError, request_id: str, send: Send, headers: dict[str, str] | None = None) -> None:
@@ -84,11 +160,36 @@ def _forbidden(sentence: str) -> RequestRefused:
     return RequestRefused("forbidden_origin", sentence)
 
 
+def _keys(scope: Scope) -> list[bytes]:
+    """What was sent as a key: SDKs that know both headers may fill both."""
+    scheme, _, token = (_header(scope, b"authorization") or "").partition(" ")
+    bearer = token.strip() if scheme.lower() == "bearer" else ""
+    plain = (_header(scope, b"x-api-key") or "").strip()
+    return [key.encode("latin-1") for key in (bearer, plain) if key]
+
+
 def _header(scope: Scope, name: bytes) -> str | None:
     for key, value in scope["headers"]:
         if key == name:
             return str(value.decode("latin-1"))
     return None
+
+
+def _scheme(scope: Scope) -> str:
+    """The one that the browser used, where a proxy in front speaks TLS. No page can send this header to a gateway that is not its own
+    without asking first."""
+    return _header(scope, b"x-forwarded-proto") or str(scope["scheme"])
+
+
+def _place(origin: str) -> tuple[str, str, int] | None:
+    """Scheme, host and port of an http(s) origin."""
+    try:
+        parts = urlsplit(origin)
+        if parts.scheme not in PORTS or not parts.hostname or "@" in parts.netloc:
+            return None
+        return parts.scheme, parts.hostname, parts.port or PORTS[parts.scheme]
+    except ValueError:
+        return None
 
 
 def _hostname(url: str) -> str | None:

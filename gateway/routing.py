@@ -3,7 +3,7 @@
 The small values that other decisions take as arguments live here too. All times are in seconds.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 from gateway.errors import RequestRefused
@@ -56,7 +56,7 @@ class Model:
 
 
 class Router:
-    """`providers`: each provider as a target whose model is still open, for callers who write `provider/model`."""
+    """`providers`: each provider as a target whose model is still open, for callers who may write `provider/model`."""
 
     def __init__(
         self,
@@ -74,6 +74,11 @@ class Router:
         """The aliases, in the order of the configuration."""
         return tuple(self._models)
 
+    def only(self, names: Collection[str]) -> "Router":
+        """What is left for a caller who may use these aliases and nothing else."""
+        models = {name: model for name, model in self._models.items() if name in names}
+        return Router(models, {}, self._timeouts, self._retry)
+
     def resolve(self, name: str) -> Model:
         """An alias, else `known-provider/anything`; `RequestRefused` for every other name."""
         if model := self._models.get(name):
@@ -85,8 +90,8 @@ class Router:
 
     def _refusal(self, name: str) -> str:
         shown = name if len(name) <= LONGEST_NAME_REPEATED else name[:LONGEST_NAME_REPEATED] + "…"
-        providers = _listed(self._providers)
-        return f"Model '{shown}' is unknown. Known: {_listed(self._models)}; and provider/model with the provider {providers}."
+        direct = f"; and provider/model with the provider {_listed(self._providers)}" if self._providers else ""
+        return f"Model '{shown}' is unknown. Known: {_listed(self._models)}{direct}."
 
 
 def _listed(names: Mapping[str, object]) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
+from gateway.access import Caller
 from gateway.formats import AnswerFormat, Provider, Quirks, Target, UpstreamFormat
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.native import NATIVE
@@ -19,7 +20,7 @@ from gateway.formats.plain import NDJSON, TEXT
 from gateway.routing import Model, Retry, Router, Streaming, Timeouts
 from gateway.settings import Configuration, ConfigurationError
 from gateway.settings.mistakes import Place, did_you_mean
-from gateway.settings.schema import SIMULATOR, ModelSettings, ProviderSettings, base_url_text, is_key
+from gateway.settings.schema import SIMULATOR, ModelSettings, ProviderSettings, base_url_text, is_key, is_loopback
 
 UPSTREAMS: dict[str, UpstreamFormat] = {"anthropic": ANTHROPIC, "openai": OPENAI}
 ANSWERS: dict[str, AnswerFormat] = {"native": NATIVE, "text": TEXT, "ndjson": NDJSON}
@@ -44,10 +45,13 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """`origins` as browsers write them, besides the gateway's own."""
+    """`origins` as browsers write them, besides the gateway's own; `open` counts while there are no callers."""
 
     origins: tuple[str, ...] = ()
     max_streams: int = 1000
+    callers: tuple[Caller, ...] = ()
+    open: bool = False
+    direct_models: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,11 @@ class Server:
     drain_delay: float = 0.0
     keep_alive: float = 75.0
     tcp_user_timeout: float = 20.0
+
+    @property
+    def loopback(self) -> bool:
+        """Whether only this machine can reach it."""
+        return is_loopback(self.host)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,17 +105,20 @@ def wire(configuration: Configuration) -> Wiring:
     }
     if "default" not in models and (zero or not models):
         models["default"] = Model("default", (_default_target(configuration, next(iter(providers.values()))),), timeouts, retry)
-    server = _server(configuration, timeouts, mistakes)
+    access = _access(configuration, models, mistakes)
+    server = _server(configuration, timeouts, access, mistakes)
     if mistakes:
         raise ConfigurationError(mistakes)
+    # Who has a key gets what was put together for callers, not whatever the gateway's own keys would buy.
+    direct = {name: _target(connection) for name, connection in providers.items()} if access.direct_models or not access.callers else {}
     return Wiring(
         providers=providers,
         models=models,
-        router=Router(models, {name: _target(connection) for name, connection in providers.items()}, timeouts, retry),
+        router=Router(models, direct, timeouts, retry),
         timeouts=timeouts,
         retry=retry,
         streaming=Streaming(**settings.streaming.model_dump()),
-        access=Access(tuple(settings.access.origins), settings.access.max_streams),
+        access=access,
         server=server,
     )
 
@@ -269,8 +281,32 @@ def _simulators() -> dict[str, Connection]:
     return found
 
 
-def _server(configuration: Configuration, timeouts: Timeouts, mistakes: list[str]) -> Server:
+def _access(configuration: Configuration, models: Mapping[str, Model], mistakes: list[str]) -> Access:
+    settings = configuration.settings.access
+    callers: list[Caller] = []
+    owners: dict[bytes, str] = {}
+    for name, row in settings.keys.items():
+        place: Place = ("access", "keys", name)
+        digest = bytes.fromhex(row.sha256)
+        if (owner := owners.setdefault(digest, name)) != name:
+            mistakes.append(configuration.mistake((*place, "sha256"), f"is the key of {owner} too: each caller wants its own"))
+        for index, model in enumerate(row.models or ()):
+            if model not in models:
+                sentence = f"names an unknown model{did_you_mean(model, models)}"
+                mistakes.append(configuration.mistake((*place, "models", index), sentence))
+        allowed = None if row.models is None else frozenset(row.models)
+        callers.append(Caller(name, digest, allowed, row.max_streams or settings.max_streams_per_caller, row.live))
+    return Access(tuple(settings.origins), settings.max_streams, tuple(callers), settings.open, settings.direct_models)
+
+
+def _server(configuration: Configuration, timeouts: Timeouts, access: Access, mistakes: list[str]) -> Server:
     settings = configuration.settings.server
+    if not (is_loopback(settings.host) or access.callers or access.open):
+        sentence = (
+            "expected 127.0.0.1, localhost or ::1: from other machines nobody may call yet; "
+            "make a key with `gateway key NAME`, or let everybody in with access.open: true"
+        )
+        mistakes.append(configuration.mistake(("server", "host"), sentence))
     least = timeouts.write + TCP_USER_TIMEOUT_AFTER_WRITE
     patience = least if settings.tcp_user_timeout is None else settings.tcp_user_timeout
     if patience < least:

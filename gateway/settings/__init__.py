@@ -14,7 +14,7 @@ from pydantic_settings import InitSettingsSource
 
 from gateway.settings.mistakes import ConfigurationError, Place, dotted, located, sentence
 from gateway.settings.schema import PREFIX, Settings
-from gateway.settings.sources import Environment, from_names, put, read_environment, read_file, replaced
+from gateway.settings.sources import Environment, from_names, put, read_environment, read_file, read_keys, replaced
 
 __all__ = ["Configuration", "ConfigurationError", "Environment", "Settings", "load"]
 
@@ -74,11 +74,12 @@ def load(
         put(from_command_line, place, value)
         names[place] = f"--{place[-1]}"
     origins.update(names)
+    from_keys_file = _from_keys_file((from_command_line, from_environment, from_file), origins, mistakes)
     for place in names:
         references.pop(place, None)
 
     if not mistakes:
-        layers = tuple(InitSettingsSource(Settings, layer) for layer in (from_command_line, from_environment, from_file))
+        layers = tuple(InitSettingsSource(Settings, layer) for layer in (from_command_line, from_environment, from_file, from_keys_file))
         sources: dict[str, Any] = {"_build_sources": (layers, {})}
         try:
             settings = Settings(**sources)
@@ -87,3 +88,23 @@ def load(
         else:
             return Configuration(settings, environment, named, origins, references)
     raise ConfigurationError(mistakes) from None
+
+
+def _from_keys_file(
+    layers: tuple[dict[str, Any], ...], origins: dict[Place, str], mistakes: list[str]
+) -> dict[str, Any]:
+    """The callers of `access.keys_file` as settings under `access.keys`, so that mistakes in them read like all others."""
+    sections = [section for layer in layers if isinstance(section := layer.get("access"), dict)]
+    path = next((section["keys_file"] for section in sections if "keys_file" in section), None)
+    if not isinstance(path, str):
+        return {}
+    try:
+        keys, lines = read_keys(Path(path), located(origins, ("access", "keys_file"), "the file"))
+    except ConfigurationError as error:
+        mistakes += error.lines
+        return {}
+    for place, line in lines.items():
+        origins["access", "keys", *place] = f"{Path(path).name} line {line}"
+    inline = {str(name) for section in sections if isinstance(section.get("keys"), dict) for name in section["keys"]}
+    mistakes += [located(origins, ("access", "keys", name), "is in access.keys too: keep one of them") for name in keys if name in inline]
+    return {"access": {"keys": keys}}

@@ -124,6 +124,8 @@ def names_like(kind: Any, parts: Place) -> Iterator[tuple[str, ...]]:
         for key, description in kind.model_fields.items():
             yield from ((key, *rest) for rest in names_like(_plain(description.annotation), parts[1:]))
     elif typing.get_origin(kind) is dict and typing.get_args(kind)[-1] not in (Any, SecretStr):
+        if not parts:
+            yield ()
         written = str(parts[0]) if parts else "name"
         yield from ((written, *rest) for rest in names_like(_plain(typing.get_args(kind)[-1]), parts[1:]))
     else:

@@ -20,11 +20,14 @@ LONGEST_DURATION = 7 * 86_400.0  # Linux counts tcp_user_timeout in milliseconds
 _DURATION = re.compile(r"(\d+(?:\.\d+)?) ?(ms|s|m|h)?")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+NAME_EXPECTED = "a name of letters, digits, '.', '_' and '-', at most 64"
 _ALIAS = re.compile(r"[^\s\x00-\x1f\x7f]{1,128}")
 _TARGET = re.compile(r"[^/\s]+/[^\x00-\x20\x7f]+")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 _KEY = re.compile(r"[\x21-\x7e]+")
+_SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
+_NO_HASH = "expected the SHA-256 of a key, 64 hexadecimal digits, as `gateway key NAME` writes it"
 
 
 def _seconds(least: float, *, none: bool = False) -> PlainValidator:
@@ -63,6 +66,11 @@ def _secret(pattern: re.Pattern[str], expected: str) -> AfterValidator:
         return value
 
     return AfterValidator(check)
+
+
+def is_name(text: str) -> bool:
+    """Whether a caller may be called so."""
+    return _NAME.fullmatch(text) is not None
 
 
 def is_key(text: str) -> bool:
@@ -114,17 +122,19 @@ def _origin(value: str) -> str:
     return f"{parts.scheme}://{host}" if port in (None, default) else f"{parts.scheme}://{host}:{port}"
 
 
-def _loopback(value: str) -> str:
+def _host(value: str) -> str:
     host = value.removeprefix("[").removesuffix("]")
     try:
-        loopback = ipaddress.ip_address(host).is_loopback
+        ipaddress.ip_address(host)
     except ValueError:
-        loopback = host == "localhost"
-    if not loopback:
-        raise ValueError(
-            "expected 127.0.0.1, localhost or ::1: the gateway cannot tell callers apart yet, so it listens on this machine only"
-        )
+        if host != "localhost":
+            raise ValueError("expected localhost or an IP address such as 127.0.0.1, ::1 or 0.0.0.0") from None
     return host
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches that address."""
+    return host == "localhost" or ipaddress.ip_address(host).is_loopback
 
 
 def _target(value: object) -> object:
@@ -150,6 +160,7 @@ Key = Annotated[SecretStr, _secret(re.compile(r"|[\x21-\x7e]+"), "expected a key
 HeaderName = Annotated[str, _matching(_HEADER, "expected a header's name")]
 HeaderValue = Annotated[SecretStr, _secret(_HEADER_VALUE, "expected printable ASCII characters on one line")]
 ProviderName = Annotated[str, _matching(_NAME, "expected a name of letters, digits, '.', '_' and '-', at most 64, without '/'")]
+CallerName = Annotated[str, _matching(_NAME, f"expected {NAME_EXPECTED}")]
 Alias = Annotated[str, _matching(_ALIAS, "expected a name without spaces, at most 128 characters")]
 
 
@@ -221,19 +232,35 @@ class StreamingSettings(Closed):
     commit_after: Annotated[float, _seconds(0)] = Field(default=5.0, description="When headers go out although nothing was said yet.")
 
 
+class CallerSettings(Closed):
+    """Somebody who may call, known by a key of which only the hash is written down: `gateway key NAME` makes both."""
+
+    sha256: Annotated[str, _matching(_SHA256, _NO_HASH)] = Field(description="The SHA-256 of the key, in hexadecimal digits.")
+    models: list[str] | None = Field(default=None, min_length=1, max_length=1000, description="The only models it may use; by default all.")
+    max_streams: int | None = Field(default=None, ge=1, le=1_000_000, description="Its streams at once; else max_streams_per_caller.")
+    live: bool = Field(default=False, description="Whether it may read /live, where everybody's streams are seen.")
+
+
 class AccessSettings(Closed):
     """Who may call, and how much."""
 
+    keys_file: Path | None = Field(default=None, description="A YAML file of callers, in the form of keys.")
+    keys: dict[CallerName, CallerSettings] = Field(default_factory=dict, max_length=1000, description="Callers, by a name of your choice.")
+    open: bool = Field(default=False, description="While there are no keys: lets anybody call who reaches an address beyond this machine.")
+    direct_models: bool = Field(default=False, description="Whether callers with keys may name provider/model, not only the models here.")
     origins: list[Annotated[str, AfterValidator(_origin)]] = Field(
         default_factory=list, max_length=1000, description="Web pages that may call, besides the gateway's own: https://app.example.com."
     )
     max_streams: int = Field(default=1000, ge=1, le=1_000_000, description="Streams at once.")
+    max_streams_per_caller: int = Field(default=20, ge=1, le=1_000_000, description="Streams at once of each caller with a key.")
 
 
 class ServerSettings(Closed):
     """The listening socket and its end."""
 
-    host: Annotated[str, AfterValidator(_loopback)] = Field(default="127.0.0.1", description="The address to listen on.")
+    host: Annotated[str, AfterValidator(_host)] = Field(
+        default="127.0.0.1", description="The address to listen on; one that other machines reach only with access.keys or access.open."
+    )
     port: int = Field(default=8000, ge=0, le=65_535, description="The port to listen on; 0 takes a free one.")
     shutdown_grace: Annotated[float, _seconds(0)] = Field(default=8.0, description="How long running streams may go on after a stop.")
     drain_delay: Annotated[float, _seconds(0)] = Field(default=0.0, description="How long to go on listening after a stop.")

@@ -61,7 +61,7 @@ def _dotenv(path: Path) -> Iterator[tuple[str, str]]:
         return
     from dotenv.parser import parse_stream  # what pydantic-settings reads .env with; only where there is one
 
-    text = _text(path, ".env")
+    text = _text(path, f"{path} (.env)")
     latest: dict[str, str] = {}
     for binding in parse_stream(io.StringIO(text)):
         if binding.error or (binding.key is not None and binding.value is None):
@@ -71,7 +71,7 @@ def _dotenv(path: Path) -> Iterator[tuple[str, str]]:
     yield from latest.items()
 
 
-def _text(path: Path, named_by: str) -> str:
+def _text(path: Path, called: str) -> str:
     """A file's text, or the sentence why there is none."""
     try:
         data = path.read_bytes()
@@ -84,7 +84,7 @@ def _text(path: Path, named_by: str) -> str:
         reason = "is not UTF-8 text"
     except OSError as error:
         reason = f"cannot be read ({error.strerror})"
-    raise ConfigurationError([f"{path} ({named_by}) {reason}"])
+    raise ConfigurationError([f"{called} {reason}"])
 
 
 class _Loader(yaml.SafeLoader):
@@ -98,7 +98,18 @@ class _Loader(yaml.SafeLoader):
 
 def read_file(path: Path, named_by: str) -> tuple[dict[str, Any], dict[Place, int]]:
     """The YAML file's mapping, and the line of every key in it."""
-    text = _text(path, named_by)
+    return _read_mapping(_text(path, f"{path} ({named_by})"), path.name, "`providers:`")
+
+
+def read_keys(path: Path, called: str) -> tuple[dict[str, Any], dict[Place, int]]:
+    """The same of a file of callers' keys; one without any would let everybody in."""
+    mapping, lines = _read_mapping(_text(path, called), path.name, '`web: {sha256: "…"}`')
+    if not mapping:
+        raise ConfigurationError([f"{called} holds no keys: make one with `gateway key NAME`"])
+    return mapping, lines
+
+
+def _read_mapping(text: str, name: str, example: str) -> tuple[dict[str, Any], dict[Place, int]]:
     lines: dict[Place, int] = {}
     try:
         loader = _Loader(text)
@@ -106,15 +117,15 @@ def read_file(path: Path, named_by: str) -> tuple[dict[str, Any], dict[Place, in
         if node is None or node.tag == "tag:yaml.org,2002:null":
             return {}, {}
         if not isinstance(node, yaml.MappingNode):
-            raise ConfigurationError([f"{path.name} line {node.start_mark.line + 1}: expected a mapping such as `providers:`"])
-        _walk(node, (), lines, (), path.name)
+            raise ConfigurationError([f"{name} line {node.start_mark.line + 1}: expected a mapping such as {example}"])
+        _walk(node, (), lines, (), name)
         mapping: dict[str, Any] = loader.construct_document(node)
     except yaml.MarkedYAMLError as error:
-        raise ConfigurationError([_yaml_sentence(path.name, text, error)]) from None
+        raise ConfigurationError([_yaml_sentence(name, text, error)]) from None
     except yaml.YAMLError:
-        raise ConfigurationError([f"{path.name}: contains a character that YAML does not allow"]) from None
+        raise ConfigurationError([f"{name}: contains a character that YAML does not allow"]) from None
     except RecursionError:
-        raise ConfigurationError([f"{path.name}: is nested too deeply"]) from None
+        raise ConfigurationError([f"{name}: is nested too deeply"]) from None
     return mapping, lines
 
 
@@ -209,19 +220,27 @@ def from_names(environment: Environment, mistakes: list[str]) -> tuple[dict[str,
             known = ["GATEWAY_CONFIG", *(PREFIX + "__".join(parts).upper() for parts in names_like(Settings, place))]
             mistakes.append(f"{environment.source(name)}: unknown name{close_match(name, known)}")
             continue
-        value = _read_value(kind, text)
+        try:
+            value = _read_value(kind, text, name)
+        except ConfigurationError as error:
+            mistakes += error.lines
+            continue
         put(settings, place, value)
         origins.update(dict.fromkeys(_places(value, place), name))
     return settings, origins
 
 
-def _read_value(kind: Any, text: str) -> Any:
-    """Lists and mappings are JSON, a list also `a,b`; everything else is text, which validation reads on."""
-    if typing.get_origin(kind) in (list, dict, tuple) or kind is Any or (isinstance(kind, type) and issubclass(kind, BaseModel)):
+def _read_value(kind: Any, text: str, name: str) -> Any:
+    """Lists and mappings are JSON, a mapping also YAML, a list also `a,b`; everything else is text, which validation reads on."""
+    mapping = typing.get_origin(kind) is dict or (isinstance(kind, type) and issubclass(kind, BaseModel))
+    listed = typing.get_origin(kind) in (list, tuple)
+    if mapping or listed or kind is Any:
         try:
             return json.loads(text)
-        except ValueError:
-            if typing.get_origin(kind) in (list, tuple):
+        except (ValueError, RecursionError):
+            if mapping:
+                return _read_mapping(text, name, "`name: value`")[0]
+            if listed:
                 return [item.strip() for item in text.split(",") if item.strip()]
     return text
 

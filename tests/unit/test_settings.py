@@ -52,7 +52,15 @@ def test_nothing_at_all_is_a_valid_configuration(read: Read) -> None:
         "streaming": {"heartbeat": 15, "commit_after": 5},
         "timeouts": {"connect": 5, "first_token": None, "idle": 300, "total": None, "finish": 2, "write": 15},
         "retry": {"attempts": 2, "max_retry_after": 10},
-        "access": {"origins": [], "max_streams": 1000},
+        "access": {
+            "keys_file": None,
+            "keys": {},
+            "open": False,
+            "direct_models": False,
+            "origins": [],
+            "max_streams": 1000,
+            "max_streams_per_caller": 20,
+        },
         "server": {"host": "127.0.0.1", "port": 8000, "shutdown_grace": 8, "drain_delay": 0, "keep_alive": 75, "tcp_user_timeout": None},
     }
 
@@ -264,16 +272,15 @@ def test_what_is_no_origin_is_told_what_one_is(mistakes: Mistakes, origin: str) 
     ]
 
 
-@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "127.0.0.9"])
-def test_a_loopback_host_is_taken(read: Read, host: str) -> None:
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "127.0.0.9", "0.0.0.0", "::", "192.168.1.5"])
+def test_a_hosts_address_is_taken(read: Read, host: str) -> None:
     assert read(command_line={("server", "host"): host}).settings.server.host == host.strip("[]")
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.1.5", "example.com", ""])
+@pytest.mark.parametrize("host", ["example.com", "0.0.0", "0.0.0.0:80", ""])
 def test_every_other_host_is_one_clear_sentence(mistakes: Mistakes, host: str) -> None:
     assert mistakes(command_line={("server", "host"): host}) == [
-        "server.host (--host): expected 127.0.0.1, localhost or ::1: "
-        "the gateway cannot tell callers apart yet, so it listens on this machine only"
+        "server.host (--host): expected localhost or an IP address such as 127.0.0.1, ::1 or 0.0.0.0"
     ]
 
 
@@ -326,7 +333,7 @@ def test_anchors_and_merge_keys_work(read: Read) -> None:
         ),
         ("models: {d: {targets: [{target: a/b, weight: 3}]}}", "models.d.targets[0].weight", 1, "unknown key; known are target"),
         ("circuit: {failures: 5}", "circuit", 1, "unknown key; known are providers, models, streaming, timeouts, retry, access, server"),
-        ("access: {open: true}", "access.open", 1, "unknown key; known are origins, max_streams"),
+        ("access: {opne: true}", "access.opne", 1, "unknown key; did you mean open?"),
         (
             "providers: {a: {type: openai, quirks: {think_tag: split}}}",
             "providers.a.quirks.think_tag",
@@ -384,7 +391,8 @@ def test_a_mistake_in_the_file_is_one_sentence_with_its_place(mistakes: Mistakes
         ("GATEWAY_CONFIGS", "; did you mean GATEWAY_CONFIG?"),
         ("GATEWAY_PROVIDERS__X__APIKEY", "; did you mean GATEWAY_PROVIDERS__X__API_KEY?"),
         ("GATEWAY_SERVER__PORT__X", "; did you mean GATEWAY_SERVER__PORT?"),
-        ("GATEWAY_ACCESS__KEYS", "; did you mean GATEWAY_ACCESS__ORIGINS?"),
+        ("GATEWAY_ACCESS__KEY", "; did you mean GATEWAY_ACCESS__KEYS?"),
+        ("GATEWAY_ACCESS__KEYS__WEB__SHA", "; did you mean GATEWAY_ACCESS__KEYS__WEB__SHA256?"),
         ("GATEWAY_", ""),
         ("GATEWAY_PROVIDERS__", ""),
     ],
@@ -398,13 +406,14 @@ def test_a_wrong_value_says_which_source_it_came_from(mistakes: Mistakes, tmp_pa
     assert mistakes(file, environ={"GATEWAY_SERVER__PORT": "x"}) == ["server.port (GATEWAY_SERVER__PORT): expected a whole number"]
     assert mistakes(file, command_line={("server", "port"): "x"}) == ["server.port (--port): expected a whole number"]
     assert mistakes(file, environ={"GATEWAY_SERVER": '{"prot": 1}'}) == ["server.prot (GATEWAY_SERVER): unknown key; did you mean port?"]
-    assert mistakes(file, environ={"GATEWAY_SERVER": "{"}) == ["server (GATEWAY_SERVER): expected a mapping of keys to values"]
+    assert mistakes(file, environ={"GATEWAY_SERVER": "[1"})[0].startswith("GATEWAY_SERVER line 1: is not YAML: ")
+    assert mistakes(file, environ={"GATEWAY_SERVER": CANARY}) == ["GATEWAY_SERVER line 1: expected a mapping such as `name: value`"]
     (tmp_path / ".env").write_text("GATEWAY_SERVER__PRT=1\n")
     assert mistakes(file) == ["GATEWAY_SERVER__PRT from .env: unknown name; did you mean GATEWAY_SERVER__PORT?"]
 
 
 def test_all_mistakes_are_told_at_once(mistakes: Mistakes) -> None:
-    assert len(mistakes("server: {port: x, host: 0.0.0.0}\nretry: {attempts: 0}\nfoo: 1")) == 4
+    assert len(mistakes("server: {port: x, host: 0.0.0}\nretry: {attempts: 0}\nfoo: 1")) == 4
     assert len(mistakes('server: {port: "${A}", host: "${B}"}', environ={"GATEWAY_FOO": "1"})) == 3
 
 
@@ -479,6 +488,10 @@ def misplaced(value: str) -> list[str]:
         f"models: {{a: {{targets: {value}}}}}",
         f"server: {{port: {value}, host: {value}, keep_alive: {value}}}",
         f"access: {{origins: [{value}], max_streams: {value}}}",
+        f"access: {{keys: {value}}}",
+        f"access: {{keys_file: {value}}}",
+        f"access: {{keys: {{web: {{sha256: {value}, models: {value}, live: {value}}}}}}}",
+        f"access: {{keys: {{web: {value}}}}}",
         f"retry: {value}",
         f"api_key: *{value}",
         f"api_key: !{value} x",
@@ -496,3 +509,91 @@ def test_a_valid_configuration_shows_no_key_when_printed(read: Read) -> None:
     file = f"providers: {{a: {{type: openai, api_key: {CANARY}, headers: {{x: {CANARY}}}, query: {{k: {CANARY}}}, proxy: 'http://u:{CANARY}@p'}}}}"
     configuration = read(file, environ={"OTHER": CANARY})
     assert CANARY not in repr(configuration) + str(configuration.settings) + configuration.settings.model_dump_json()
+
+
+# callers
+
+HASH = "0f" * 32
+
+
+def test_callers_come_from_a_file_of_their_own(read: Read, tmp_path: Path) -> None:
+    one = f"1: {{sha256: {HASH.upper()}, models: [a], max_streams: 2, live: true}}"
+    (tmp_path / "keys.yaml").write_text(f"web: {{sha256: '{HASH}'}}\n{one}\n")
+    access = read(f"access: {{keys_file: {tmp_path}/keys.yaml}}").settings.access
+    assert access.keys["web"].model_dump() == {"sha256": HASH, "models": None, "max_streams": None, "live": False}
+    assert access.keys["1"].model_dump() == {"sha256": HASH.upper(), "models": ["a"], "max_streams": 2, "live": True}
+    named = read(environ={"GATEWAY_ACCESS__KEYS_FILE": f"{tmp_path}/keys.yaml"}).settings.access
+    assert named.keys == access.keys
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f'{{"web": {{"sha256": "{HASH}"}}}}',
+        f"{{web: {{sha256: '{HASH}'}}}}",
+        f'web: {{sha256: "{HASH}"}}',
+        f"web:\n  sha256: {HASH}\n",
+    ],
+)
+def test_callers_in_the_environment_are_json_or_yaml(read: Read, text: str) -> None:
+    keys = read(environ={"GATEWAY_ACCESS__KEYS": text}).settings.access.keys
+    assert {name: key.sha256 for name, key in keys.items()} == {"web": HASH}
+
+
+def test_an_empty_name_for_callers_is_none(read: Read) -> None:
+    assert read(environ={"GATEWAY_ACCESS__KEYS": ""}).settings.access.keys == {}
+
+
+def test_callers_of_the_file_and_of_the_environment_stand_together(read: Read, tmp_path: Path) -> None:
+    (tmp_path / "keys.yaml").write_text(f"web: {{sha256: '{HASH}'}}\n")
+    environ = {"GATEWAY_ACCESS__KEYS": f'phone: {{sha256: "{HASH}"}}'}
+    keys = read(f"access: {{keys_file: {tmp_path}/keys.yaml}}", environ=environ).settings.access.keys
+    assert sorted(keys) == ["phone", "web"]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("web: {}", "access.keys.web.sha256 (keys.yaml line 1): is missing: the SHA-256 of the key, in hexadecimal digits"),
+        (
+            f"# ours\nweb: {{sha256: {CANARY}}}",
+            "access.keys.web.sha256 (keys.yaml line 2): "
+            "expected the SHA-256 of a key, 64 hexadecimal digits, as `gateway key NAME` writes it",
+        ),
+        (
+            f"web: {{sha256: '{HASH[1:]}'}}",
+            "access.keys.web.sha256 (keys.yaml line 1): "
+            "expected the SHA-256 of a key, 64 hexadecimal digits, as `gateway key NAME` writes it",
+        ),
+        (f"web: {{sha265: '{HASH}', sha256: '{HASH}'}}", "access.keys.web.sha265 (keys.yaml line 1): unknown key; did you mean sha256?"),
+        (f"web: {{sha256: '{HASH}', models: []}}", "access.keys.web.models (keys.yaml line 1): expected at least one"),
+        (
+            f"web: {{sha256: '{HASH}', max_streams: 0}}",
+            "access.keys.web.max_streams (keys.yaml line 1): expected a whole number of at least 1",
+        ),
+        (f"web: {{sha256: '{HASH}', live: perhaps}}", "access.keys.web.live (keys.yaml line 1): expected true or false"),
+        (
+            f"a b: {{sha256: '{HASH}'}}",
+            "access.keys.a b (keys.yaml line 1): expected a name of letters, digits, '.', '_' and '-', at most 64",
+        ),
+        (f"web: {{sha256: {HASH}}}\nweb: {{sha256: {HASH}}}", "keys.yaml line 2: web is there twice, first in line 1"),
+        ("[web]", 'keys.yaml line 1: expected a mapping such as `web: {sha256: "…"}`'),
+        ("", "access.keys_file (gateway.yaml line 1): the file holds no keys: make one with `gateway key NAME`"),
+        (f"desk: {{sha256: '{HASH}'}}", "access.keys.desk (keys.yaml line 1): is in access.keys too: keep one of them"),
+    ],
+)
+def test_a_mistake_about_a_caller_is_one_sentence_with_its_place(mistakes: Mistakes, tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "keys.yaml").write_text(text)
+    file = f"access: {{keys_file: {tmp_path}/keys.yaml, keys: {{desk: {{sha256: '{HASH}'}}}}}}"
+    assert mistakes(file) == [sentence]
+
+
+def test_a_keys_file_that_is_not_there_is_one_sentence(mistakes: Mistakes, tmp_path: Path) -> None:
+    assert mistakes("access: {keys_file: nowhere.yaml}") == ["access.keys_file (gateway.yaml line 1): the file does not exist"]
+    sentence = "access.keys_file (GATEWAY_ACCESS__KEYS_FILE): the file cannot be read (Is a directory)"
+    assert mistakes(environ={"GATEWAY_ACCESS__KEYS_FILE": str(tmp_path)}) == [sentence]
+
+
+def test_a_wrong_hash_in_the_environment_names_the_variable(mistakes: Mistakes) -> None:
+    environ = {"GATEWAY_ACCESS__KEYS": f"web: {{sha256: {CANARY}}}"}
+    assert mistakes(environ=environ)[0].startswith("access.keys.web.sha256 (GATEWAY_ACCESS__KEYS): expected the SHA-256 of a key, ")

@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from gateway import json_text
-from gateway.access import Access, refuse, request_id
+from gateway.access import Access, Caller, caller, refuse, request_id
 from gateway.admission import Admission
 from gateway.answer import Answer
 from gateway.chat import ChatRequest
@@ -24,6 +24,7 @@ from gateway.formats.native import parse
 from gateway.formats.whole import WHOLE_MESSAGE, WHOLE_TEXT
 from gateway.front_page import front_page
 from gateway.generation import Generation, Upstreams
+from gateway.routing import Router
 from gateway.telemetry import Feed, Live, StreamRecord, emit
 from gateway.wiring import ANSWERS, Wiring
 
@@ -40,18 +41,20 @@ class Gateway:
         self.transports = transports
         self.upstreams = Upstreams(transports)
         self.admission = Admission(wiring.access.max_streams)
+        self.shares = {one: self.admission.share(one.max_streams) for one in wiring.access.callers}
         self.live = Live()
         self.answers: set[Answer] = set()
 
     async def chat(self, request: Request) -> Response | Answer:
         """`POST /chat`: everything that can be refused is refused here; nothing is opened before the answer runs."""
-        record = StreamRecord(request_id(request.scope), "native", "", time.monotonic())
+        who = caller(request.scope)
+        record = StreamRecord(request_id(request.scope), "native", "", time.monotonic(), caller=who.name if who else None)
         try:
             body = await _body(request)
             record.began = time.monotonic()
             asked = parse(body)
             record.model = asked.model
-            return self._answer(asked, request.query_params.get("format", "native"), record)
+            return self._answer(asked, request.query_params.get("format", "native"), record, who)
         except ClientDisconnect:
             record.outcome = "client_disconnected"
             self._refused(record, None)
@@ -60,10 +63,10 @@ class Gateway:
             self._refused(record, error)
             return _Refusal(error, record.request_id)
 
-    def _answer(self, asked: ChatRequest, format_name: str, record: StreamRecord) -> Answer:
+    def _answer(self, asked: ChatRequest, format_name: str, record: StreamRecord, who: Caller | None) -> Answer:
         answer_format = _answer_format(asked, format_name)
         record.format = answer_format.name
-        model = self.wiring.router.resolve(asked.model)
+        model = self._router(who).resolve(asked.model)
         facts = Facts(began=record.began, commits=asked.stream)
         return Answer(
             Generation(asked, model, self.upstreams, facts, record),
@@ -72,10 +75,14 @@ class Gateway:
             encoder=answer_format.encoder(),
             timeouts=model.timeouts,
             streaming=self.wiring.streaming,
-            admission=self.admission,
+            admission=self.shares[who] if who else self.admission,
             live=self.live,
             open_answers=self.answers,
         )
+
+    def _router(self, who: Caller | None) -> Router:
+        """The models that a caller may use."""
+        return self.wiring.router if who is None or who.models is None else self.wiring.router.only(who.models)
 
     def _refused(self, record: StreamRecord, error: RequestRefused | None) -> None:
         if error is not None:
@@ -83,9 +90,9 @@ class Gateway:
         record.ended = time.monotonic()
         emit(record, self.live)
 
-    async def models(self) -> JSONResponse:
-        """`GET /v1/models`: one shape that both official SDKs read."""
-        names = self.wiring.router.names()
+    async def models(self, request: Request) -> JSONResponse:
+        """`GET /v1/models`: what the caller may use, in one shape that both official SDKs read."""
+        names = self._router(caller(request.scope)).names()
         rows = [
             {
                 "id": name,
@@ -158,7 +165,8 @@ def create_app(gateway: Gateway) -> Access:
     app.add_api_route("/", _front_page(gateway.wiring), methods=["GET"], response_class=HTMLResponse)
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(Exception, _exception)
-    return Access(app, gateway.wiring.access.origins)
+    access, loopback = gateway.wiring.access, gateway.wiring.server.loopback
+    return Access(app, access.origins, access.callers, loopback=loopback)
 
 
 async def _healthz() -> JSONResponse:
@@ -166,8 +174,11 @@ async def _healthz() -> JSONResponse:
 
 
 def _front_page(wiring: Wiring) -> Any:
+    # The page wants no key, so it says nothing that one is needed for.
+    names = ("/v1/models, with your key",) if wiring.access.callers else wiring.router.names()
+
     async def page(request: Request) -> HTMLResponse:
-        return HTMLResponse(front_page(str(request.base_url).rstrip("/"), wiring.router.names()))
+        return HTMLResponse(front_page(str(request.base_url).rstrip("/"), names))
 
     return page
 

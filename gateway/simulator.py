@@ -18,6 +18,8 @@ wrote ("tell me more [tokens=500 tool=0]"):
     fault=error         an error inside the stream, after `after` events
     fault=cut|reset|hang   close by FIN | by RST | fall silent, after `after` events; `after=0`: before the headers
     after=5             how many events come before the fault
+
+Whoever runs the simulator as a server may give such words too; they are the weakest, and `fault=none` undoes a fault of theirs.
 """
 
 import json
@@ -122,27 +124,28 @@ FILLER = " The quick brown fox jumps over the lazy dog while tokens stream by, o
 PAGE = b"<!DOCTYPE html><html><head><title>502 Bad Gateway</title></head><body><h1>502 Bad Gateway</h1></body></html>"
 
 _BREAKS: dict[str, Pause] = {"cut": Cut(), "reset": Reset(), "hang": Hang()}
+FAULTS = ("html", "truncate_tool", "error", *_BREAKS)  # beside status:529
 _WORD = re.compile(r"\s*\S+")
 _WISH = re.compile(r"\b(speed|tokens|thinking|tool|chunk|wait|fault|after)=(\d+(?:\.\d+)?|[a-z_]+(?::\d+)?)")
 
 
-def answer(path: str, body: bytes) -> Script:
-    """The simulated provider's whole behaviour: the path tells the format, as at a real one."""
+def answer(path: str, body: bytes, wishes: str = "") -> Script:
+    """The simulated provider's whole behaviour: the path tells the format, as at a real one. `wishes`: for every answer."""
     path = path.partition("?")[0].rstrip("/")
     if path.endswith("/models"):
         return _document(200, _models())
     if path.endswith("/v1/messages"):
-        return _script(body, _CLAUDE)
+        return _script(body, wishes, _CLAUDE)
     if path.endswith("/chat/completions"):
-        return _script(body, _OPENAI)
+        return _script(body, wishes, _OPENAI)
     return _document(404, (_CLAUDE if "/v1/messages/" in path else _OPENAI).error(404, f"There is nothing at {path}."))
 
 
-def _script(body: bytes, wire: "_Claude | _OpenAI") -> Script:
+def _script(body: bytes, common: str, wire: "_Claude | _OpenAI") -> Script:
     request = _request(body)
     if isinstance(request, str):
         return _document(400, wire.error(400, request))
-    wishes = _wishes(str(request.get("model") or MODELS[0]), _prompt(request["messages"]))
+    wishes = _wishes(common, str(request.get("model") or MODELS[0]), _prompt(request["messages"]))
     stream = request.get("stream") is True
     before: tuple[Pause, ...] = (Wait(wishes.wait),) if wishes.wait else ()
     status = wishes.status or (529 if wishes.fault == "error" and not stream else 0)
@@ -229,23 +232,24 @@ def _has_tool_result(messages: list[dict[str, Any]]) -> bool:
     return False
 
 
-def _wishes(model: str, prompt: str) -> Wishes:
-    found: dict[str, str] = dict(_WISH.findall(f"{model} {prompt}"))
+def _wishes(common: str, model: str, prompt: str) -> Wishes:
+    """The last word on each wins."""
+    fast = "speed=0" if "fast" in model else ""
+    found: dict[str, str] = dict(_WISH.findall(f"{common} {fast} {model} {prompt}"))
 
     def number(key: str, default: float, most: float) -> float:
         value = found.get(key, "")
         return min(float(value), most) if value[:1].isdigit() else default
 
     fault, _, status = found.get("fault", "").partition(":")
-    known = fault in _BREAKS or fault in ("error", "html", "truncate_tool")
     return Wishes(
-        speed=number("speed", 0.0 if "fast" in model else 0.03, MOST_SECONDS),
+        speed=number("speed", 0.03, MOST_SECONDS),
         tokens=int(number("tokens", 0, MOST_TOKENS)) if "tokens" in found else None,
         thinking=number("thinking", 1, 1) > 0,
         tool=number("tool", 1, 1) > 0,
         chunk=int(number("chunk", 0, 1 << 20)),
         wait=number("wait", 0.0, MOST_SECONDS),
-        fault=fault if known else "",
+        fault=fault if fault in FAULTS else "",
         status=int(status) if fault == "status" and len(status) == 3 and status[0] in "45" else 0,
         after=int(number("after", 5, MOST_TOKENS)),
     )

@@ -3,6 +3,7 @@
 Each module is imported when its command runs: nobody waits for a server's imports to read a schema.
 """
 
+import errno
 import os
 from collections.abc import Mapping, Sequence
 from typing import TextIO
@@ -34,6 +35,23 @@ def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:
     """Rows as lines, each column as wide as its longest cell, the last one open."""
     widths = [max((len(row[column]) for row in rows), default=0) for column in range(max(map(len, rows), default=0) - 1)]
     return [indent + "  ".join([cell.ljust(width) for cell, width in zip(row, widths, strict=False)] + [row[-1]]).rstrip() for row in rows]
+
+
+def url(host: str, port: int) -> str:
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def cannot_listen(host: str, port: int, error: OSError, port_remedy: str, host_remedy: str) -> str:
+    """One sentence with the remedy: how to say another port (its number in place of `{}`), how to say the usual host."""
+    where = f"Port {port} on {host}"
+    if error.errno == errno.EADDRINUSE:
+        other = port_remedy.format(port + 1 if port < 65_535 else 8000)
+        return f"{where} is taken: stop the other program or choose another with {other}."
+    if error.errno == errno.EACCES:
+        return f"{where} is reserved for root: choose one above 1023 with {port_remedy.format(8000)}."
+    if error.errno == errno.EADDRNOTAVAIL:
+        return f"{where} cannot be opened: this machine has no such address. The usual one is {host_remedy}."
+    return f"{where} cannot be opened: {error.strerror or 'the address is not usable'}."
 
 
 def seconds(value: float | None) -> str:

@@ -5,12 +5,13 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 
-from gateway.commands import Paint, configuration, seconds, table
-from gateway.commands.serve import targets, url
+from gateway.access import Caller
+from gateway.commands import Paint, configuration, seconds, table, url
+from gateway.commands.serve import targets
 from gateway.formats import Quirks
 from gateway.routing import Model
 from gateway.settings.schema import SIMULATOR
-from gateway.wiring import Connection, Wiring, wire
+from gateway.wiring import Access, Connection, Server, Wiring, wire
 
 
 def run(arguments: Mapping[str, str | None]) -> int:
@@ -25,14 +26,28 @@ def report(wiring: Wiring, file: str | None, paint: Paint) -> str:
     lines += ["", paint("bold", "Models")]
     lines += table([(name, targets(model) + _own(model, wiring)) for name, model in wiring.models.items()])
     server, access = wiring.server, wiring.access
+    if access.callers:
+        lines += ["", paint("bold", "Callers"), *table([_caller(caller) for caller in access.callers])]
     rows = [
         ("timeouts", _times(asdict(wiring.timeouts))),
         ("retry", f"{wiring.retry.attempts} attempts, max_retry_after {seconds(wiring.retry.max_retry_after)}"),
         ("streaming", _times(asdict(wiring.streaming))),
-        ("access", f"this machine only, {access.max_streams} streams, origins: {', '.join(access.origins) or 'its own'}"),
+        ("access", _access(access, server)),
         ("server", f"{url(server.host, server.port)}, " + _times({k: v for k, v in asdict(server).items() if k not in ("host", "port")})),
     ]
     return "\n".join([*lines, "", paint("bold", "Everything else"), *table(rows)])
+
+
+def _access(access: Access, server: Server) -> str:
+    who = "everybody who reaches the address (open)" if access.open or not server.loopback else "this machine only"
+    if access.callers:
+        who = "callers with a key, " + ("provider/model too" if access.direct_models else "the models above only")
+    return f"{who}, {access.max_streams} streams, origins: {', '.join(access.origins) or 'its own'}"
+
+
+def _caller(caller: Caller) -> tuple[str, ...]:
+    models = "all models" if caller.models is None else ", ".join(sorted(caller.models))
+    return caller.name, models, f"{caller.max_streams} streams" + (", /live" if caller.live else "")
 
 
 def _provider(name: str, connection: Connection) -> tuple[str, ...]:

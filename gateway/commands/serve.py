@@ -1,6 +1,5 @@
 """`serve`: binds the port, shows one screen, and runs until it is told to stop."""
 
-import errno
 import json
 import os
 import shlex
@@ -8,9 +7,9 @@ import sys
 from collections.abc import Mapping
 
 from gateway import __version__
-from gateway.commands import MOST_ROWS, Paint, configuration
+from gateway.commands import MOST_ROWS, Paint, cannot_listen, configuration, url
 from gateway.routing import Model
-from gateway.wiring import Server, Wiring, wire
+from gateway.wiring import Access, Server, Wiring, wire
 
 
 def run(arguments: Mapping[str, str | None]) -> int:
@@ -20,28 +19,11 @@ def run(arguments: Mapping[str, str | None]) -> int:
     try:
         listener = server.bind(wiring)  # before the screen, which must not promise a port that is taken
     except OSError as error:
-        print(cannot_listen(wiring.server, error), file=sys.stderr)
+        print(cannot_listen(wiring.server.host, wiring.server.port, error, "PORT={} make run", "HOST=127.0.0.1"), file=sys.stderr)
         return 2
     port = listener.getsockname()[1]
     print(screen(wiring, port, Paint(sys.stdout, os.environ)), flush=True)
     return server.run(wiring, listener)
-
-
-def cannot_listen(server: Server, error: OSError) -> str:
-    """One sentence with the remedy."""
-    where = f"Port {server.port} on {server.host}"
-    if error.errno == errno.EADDRINUSE:
-        other = server.port + 1 if server.port < 65_535 else 8000
-        return f"{where} is taken: stop the other program or choose another with PORT={other} make run."
-    if error.errno == errno.EACCES:
-        return f"{where} is reserved for root: choose one above 1023 with PORT=8000 make run."
-    if error.errno == errno.EADDRNOTAVAIL:
-        return f"{where} cannot be opened: this machine has no such address. The usual one is HOST=127.0.0.1."
-    return f"{where} cannot be opened: {error.strerror or 'the address is not usable'}."
-
-
-def url(host: str, port: int) -> str:
-    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def targets(model: Model) -> str:
@@ -51,17 +33,34 @@ def targets(model: Model) -> str:
 
 def screen(wiring: Wiring, port: int, paint: Paint) -> str:
     """What a person sees first: where, what, whence the keys, and a line to try."""
-    here = url(wiring.server.host, port)
+    here = url(_reached(wiring.server), port)
     models = [(name, targets(model)) for name, model in wiring.models.items()]
     keys = [(name, connection.key_source) for name, connection in wiring.providers.items()]
     width = max(len(name) for name, _ in [*models[:MOST_ROWS], *keys[:MOST_ROWS], ("", "")])
     lines = ["", f"  {paint('bold', 'Chat Stream Gateway')} {paint('dim', __version__)}   {paint('link', here)}", ""]
     lines += _section("Models", models or [("–", "none configured: callers name provider/model")], width, paint)
     lines += _section("Keys", keys, width, paint)
+    if who := _who(wiring.access, wiring.server):
+        lines += [f"  {paint('dim', 'Access')}  {who}", ""]
     if all(connection.transport == "simulator" for connection in wiring.providers.values()):
         lines += ["  Only the simulator answers. ANTHROPIC_API_KEY or OPENAI_API_KEY, set here or in .env, brings a real model.", ""]
     lines += [f"  {paint('dim', 'Try')}     {paint('bold', _curl(wiring, here))}", f"  {paint('dim', 'Stop')}    Ctrl-C", ""]
     return "\n".join(lines)
+
+
+def _reached(server: Server) -> str:
+    """An address to write into a browser: the wildcards are none."""
+    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(server.host, server.host)
+
+
+def _who(access: Access, server: Server) -> str:
+    """Who may call; nothing to say of a gateway that answers its own machine only."""
+    names = [caller.name for caller in access.callers]
+    where = "" if server.loopback else f", on {server.host}"
+    if names:
+        more = f" and {len(names) - MOST_ROWS} more" if len(names) > MOST_ROWS else ""
+        return f"with a key: {', '.join(names[:MOST_ROWS])}{more}{where}"
+    return f"everybody{where} (access.open)" if where else ""
 
 
 def _curl(wiring: Wiring, here: str) -> str:
@@ -69,7 +68,8 @@ def _curl(wiring: Wiring, here: str) -> str:
     chat: dict[str, object] = {"messages": [{"role": "user", "content": "hi"}]}
     if wiring.models and "default" not in wiring.models:
         chat = {"model": next(iter(wiring.models)), **chat}
-    return f"curl -N -d {shlex.quote(json.dumps(chat, separators=(',', ':')))} {here}/chat"
+    key = "-H 'Authorization: Bearer KEY' " if wiring.access.callers else ""
+    return f"curl -N {key}-d {shlex.quote(json.dumps(chat, separators=(',', ':')))} {here}/chat"
 
 
 def _section(title: str, rows: list[tuple[str, str]], width: int, paint: Paint) -> list[str]:

@@ -16,12 +16,12 @@ import pytest
 
 from gateway import __version__, events
 from gateway.__main__ import main
-from gateway.commands import Paint, seconds, table
+from gateway.commands import Paint, cannot_listen, seconds, table
 from gateway.commands.check import report
 from gateway.commands.schema import config_schema, event_schema
-from gateway.commands.serve import cannot_listen, screen
+from gateway.commands.serve import screen
 from gateway.settings import load
-from gateway.wiring import Server, Wiring, wire
+from gateway.wiring import Wiring, wire
 
 ROOT = Path(__file__).parents[2]
 CANARY = "sk-canary-5f0c1d"
@@ -132,7 +132,7 @@ def test_a_taken_port_is_one_sentence_with_the_remedy(home: Path, taken: int, ca
     ],
 )
 def test_a_port_that_cannot_be_opened_is_one_sentence(number: int, sentence: str) -> None:
-    assert cannot_listen(Server("::1", 80), OSError(number, "Too many open files")) == sentence
+    assert cannot_listen("::1", 80, OSError(number, "Too many open files"), "PORT={} make run", "HOST=127.0.0.1") == sentence
 
 
 def test_a_host_beyond_this_machine_is_one_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

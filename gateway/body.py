@@ -73,7 +73,8 @@ class Body:
             return UpstreamFailed("unavailable", sentence, provider=name, detail=snippet(framing.snippet, self._secrets))
         if not self.good:
             sentence = f"Provider {name} answered 200 with nothing that can be read as an answer."
-            return UpstreamFailed("malformed", sentence, provider=name, detail=snippet(framing.snippet, self._secrets))
+            # What is no JSON may hold an answer all the same: its text goes into no log, unlike a web page's.
+            return UpstreamFailed("malformed", sentence, provider=name)
         return UpstreamFailed("interrupted", f"Provider {name} ended the stream before the answer was finished.", provider=name)
 
     def _values(self, frames: list[Frame]) -> list[tuple[str, Any]]:

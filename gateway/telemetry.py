@@ -131,7 +131,12 @@ class Live:
     def subscribe(self) -> "Feed":
         sender, receiver = anyio.create_memory_object_stream[Json](LIVE_BACKLOG)
         self._subscribers.add(sender)
-        return Feed(receiver, lambda: self._subscribers.discard(sender))
+
+        def leave() -> None:
+            self._subscribers.discard(sender)
+            sender.close()
+
+        return Feed(receiver, leave)
 
     def close(self) -> None:
         """Ends every feed: the gateway stops."""

@@ -4,7 +4,7 @@
 PYTHON ?= python3
 export PYTHON
 
-.PHONY: run test slow lint lock
+.PHONY: run test slow bench lint lock
 
 # exec: Ctrl-C reaches the server alone, whose exit status is then make's.
 run:
@@ -20,6 +20,11 @@ slow:
 	@sh requirements/install.sh dev
 	@HYPOTHESIS_PROFILE=slow RUN_SLOW=1 .venv/bin/python -m pytest --timeout=3600 $(PYTEST_ARGS)
 	@.venv/bin/python tests/e2e/soak.py --seconds 180
+
+# WRITE=1 keeps the results in docs/, PEERS=1 adds a table against LiteLLM; both also from the environment.
+bench:
+	@sh requirements/install.sh dev
+	@.venv/bin/python -m tests.bench
 
 lint:
 	@sh requirements/install.sh dev

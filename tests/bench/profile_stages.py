@@ -1,0 +1,179 @@
+"""Where the time of a delta goes: each stage alone on prepared bytes, in this process, once as a flood and once as single reads.
+
+`.venv/bin/python -m tests.bench.profile_stages`. What `make bench` measures beyond the sum is the event loop, the tasks and the kernel.
+"""
+
+import functools
+import socket
+import statistics
+import time
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import httptools
+import msgspec
+
+from gateway.body import Body
+from gateway.chat import ChatRequest
+from gateway.formats import Provider, Target, UpstreamFormat
+from gateway.formats.anthropic import ANTHROPIC
+from gateway.formats.anthropic import stream as anthropic_stream
+from gateway.formats.native import NativeEncoder
+from gateway.formats.openai import OPENAI as OPENAI_FORMAT
+from gateway.formats.openai import chunks as openai_chunks
+from gateway.sequence import Sequencer
+from gateway.sse import Framing
+from gateway.telemetry import StreamRecord
+from tests.bench import answers
+from tests.bench.answers import CLAUDE, OPENAI
+
+DELTAS = 10_000
+READ = 64 * 1024  # bytes, as much as the transport hands over at once
+ROUNDS = 9
+PATHS: dict[str, tuple[UpstreamFormat, Callable[[bytes], Any]]] = {
+    CLAUDE: (ANTHROPIC, anthropic_stream._read),
+    OPENAI: (OPENAI_FORMAT, openai_chunks.read),
+}
+REQUEST = msgspec.json.decode(b'{"messages":[{"role":"user","content":"Say something."}]}', type=ChatRequest)
+
+Stage = tuple[str, Callable[[], Callable[[Any], Any]], list[Any]]
+"""Its name, what makes a fresh one, and what it is fed."""
+
+
+class Taken:
+    """httptools' callbacks."""
+
+    def __init__(self) -> None:
+        self.pieces: list[bytes] = []
+
+    def on_body(self, data: bytes) -> None:
+        self.pieces.append(data)
+
+
+def parser() -> Callable[[bytes], bytes]:
+    taken = Taken()
+    http = httptools.HttpResponseParser(taken)
+    http.feed_data(answers.HEAD)
+
+    def feed(data: bytes) -> bytes:
+        http.feed_data(data)
+        piece = b"".join(taken.pieces)
+        taken.pieces.clear()
+        return piece
+
+    return feed
+
+
+def sender() -> Callable[[bytes], None]:
+    """A chunk as uvicorn writes it, into a socket that somebody empties."""
+    ours, theirs = socket.socketpair()
+    for end in (ours, theirs):
+        end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    ours.setblocking(False)
+    theirs.setblocking(False)
+
+    def send(data: bytes) -> None:
+        ours.send(b"".join((b"%x\r\n" % len(data), data, b"\r\n")))
+
+    def drain() -> None:
+        while True:
+            try:
+                theirs.recv(1 << 20)
+            except BlockingIOError:
+                return
+
+    send.drain = drain  # type: ignore[attr-defined]  # not part of what is timed
+    return send
+
+
+def stages(path: str, pieces: list[bytes]) -> list[Stage]:
+    upstream_format, read = PATHS[path]
+    target = Target(Provider("bench", "http://bench"), upstream_format, "bench")
+
+    def decoder() -> Callable[[bytes], Any]:
+        return upstream_format.decoder(REQUEST, target, "text/event-stream").feed
+
+    def sequencer() -> Callable[[Any], Any]:
+        return Sequencer("bench", "msg_bench", None).feed
+
+    def note() -> Callable[[Any], Any]:
+        record = StreamRecord("bench", "native", "bench", 0.0)
+        return lambda events: record.note(events, 1.0)
+
+    bodies = results(parser, pieces)
+    frames = results(lambda: Framing().feed, bodies)
+    steps = results(decoder, bodies)
+    events = results(sequencer, steps)
+    encoded = results(lambda: NativeEncoder().feed, events)
+    return [
+        ("http chunks", parser, pieces),
+        ("framing", lambda: Framing().feed, bodies),
+        ("json", lambda: lambda batch: [_tolerant(read, frame.data) for frame in batch], frames),
+        ("body", lambda: Body("bench", read=read).feed, bodies),
+        ("decode", decoder, bodies),
+        ("sequence", sequencer, steps),
+        ("record", note, events),
+        ("encode", lambda: NativeEncoder().feed, events),
+        ("send", sender, [data for data in encoded if data]),
+    ]
+
+
+def _tolerant(read: Callable[[bytes], Any], data: bytes) -> Any:
+    return None if data == b"[DONE]" else read(data)
+
+
+def results(make: Callable[[], Callable[[Any], Any]], inputs: Iterable[Any]) -> list[Any]:
+    feed = make()
+    return [feed(one) for one in inputs]
+
+
+def microseconds(make: Callable[[], Callable[[Any], Any]], inputs: list[Any]) -> float:
+    """A delta, median of rounds."""
+    rounds = []
+    for _ in range(ROUNDS):
+        feed, spent = make(), 0
+        drain = getattr(feed, "drain", None)
+        if drain is None:
+            began = time.process_time_ns()
+            for one in inputs:
+                feed(one)
+            spent = time.process_time_ns() - began
+        else:
+            for one in inputs:
+                began = time.process_time_ns()
+                feed(one)
+                spent += time.process_time_ns() - began
+                drain()
+        rounds.append(spent / DELTAS / 1e3)
+    return statistics.median(rounds)
+
+
+def measure(path: str, pieces: list[bytes]) -> dict[str, float]:
+    found = {name: microseconds(make, inputs) for name, make, inputs in stages(path, pieces)}
+    # These contain one another: what each adds is its own.
+    found["decode"] -= found["body"]
+    found["body"] -= found["framing"] + found["json"]
+    return found
+
+
+@functools.cache
+def wire(path: str) -> bytes:
+    return answers.answer(path, DELTAS).whole[len(answers.HEAD) :]
+
+
+def main() -> None:
+    columns = {}
+    for path, name in ((CLAUDE, "Claude"), (OPENAI, "OpenAI")):
+        whole, single = wire(path), answers.answer(path, DELTAS)
+        columns[f"{name}, flood"] = measure(path, [whole[start : start + READ] for start in range(0, len(whole), READ)])
+        columns[f"{name}, single"] = measure(path, [*single.steps, single.ending])
+    print(f"\n  {'µs a delta'.ljust(14)}" + "".join(name.rjust(18) for name in columns))
+    print(f"  {'─' * (14 + 18 * len(columns))}")
+    for stage in next(iter(columns.values())):
+        print(f"  {stage.ljust(14)}" + "".join(f"{found[stage]:18.2f}" for found in columns.values()))
+    print(f"  {'sum'.ljust(14)}" + "".join(f"{sum(found.values()):18.2f}" for found in columns.values()))
+    print(f"\n  flood: reads of {READ // 1024} KiB, as from a provider faster than the gateway; single: a read for each delta.\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -43,7 +43,7 @@ class Admission:
 
     def _full(self) -> RequestRefused:
         if self._whole is not None:
-            sentence = f"This key has {self._max_streams} streams open, as many as it may: try again when one has ended."
+            sentence = f"This key is at its limit of open streams ({self._max_streams}): try again when one has ended."
             return RequestRefused("caller_limited", sentence, retry_after=5)
         sentence = f"The gateway is at its limit of {self._max_streams} streams: try again in a few seconds."
         return RequestRefused("too_many_streams", sentence, retry_after=5)

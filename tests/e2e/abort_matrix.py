@@ -8,6 +8,7 @@ As a program it prints the table phase × way × format with the time from the c
 import asyncio
 import os
 import sys
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -192,7 +193,7 @@ class Stage:
     async def _gone(self, left: list[float], requests: list[Request], begun: int) -> list[float]:
         """Which client's request it was is not known: batches are small, so the order is taken for the clients'."""
         for number in range(len(left)):
-            await self.gateway._bell.until(lambda: len(self.gateway.records) > begun + number, "the stream ends", self.deadline)
+            await self.gateway.record(begun + number, self.deadline)
         if self.phase.name == "retry's wait":
             closed = sorted(log.arrived for log in self.gateway.logs if hasattr(log, "line"))[begun : begun + len(left)]
         else:

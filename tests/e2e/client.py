@@ -1,9 +1,9 @@
 """A client on a raw socket: it reads only when it is told to, knows when each event came, and can leave in every way there is.
 
-    async with Client.open(port) as client:
-        await client.post({"messages": [{"role": "user", "content": "hi"}]})
-        event = await client.event()
-        client.leave("rst")
+async with Client.open(port) as client:
+    await client.post({"messages": [{"role": "user", "content": "hi"}]})
+    event = await client.event()
+    client.leave("rst")
 """
 
 import asyncio

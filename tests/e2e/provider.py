@@ -60,7 +60,13 @@ GOOD = stream(WHOLE)
 
 def refusal(status: int, message: str = "No.", **headers: str) -> Script:
     """A JSON error in Claude's words."""
-    kinds = {400: "invalid_request_error", 401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error", 529: "overloaded_error"}
+    kinds = {
+        400: "invalid_request_error",
+        401: "authentication_error",
+        404: "not_found_error",
+        429: "rate_limit_error",
+        529: "overloaded_error",
+    }
     body = json.dumps({"type": "error", "error": {"type": kinds.get(status, "api_error"), "message": message}}).encode()
     fields = {"content-type": "application/json", "content-length": str(len(body)), **{k.replace("_", "-"): v for k, v in headers.items()}}
     return Script(status, tuple(fields.items()), (Send(body),))
@@ -74,7 +80,9 @@ def openai_text(text: str, finish: str | None = None) -> bytes:
     return openai_chunk(choices=[{"index": 0, "delta": {"content": text} if text else {}, "finish_reason": finish}])
 
 
-OPENAI_BEGUN = openai_chunk(choices=[{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]) + openai_text("Hello")
+OPENAI_BEGUN = openai_chunk(choices=[{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]) + openai_text(
+    "Hello"
+)
 OPENAI_FINISH = openai_text("", "stop")
 OPENAI_DONE = b"data: [DONE]\n\n"
 

@@ -32,19 +32,20 @@ ONCE = Retry(attempts=1)
 
 def provider(url: str, name: str = "claude", kind: str = "anthropic", **fields: Any) -> Connection:
     format = UPSTREAMS[kind]
-    base = url if format is ANTHROPIC else f"{url}/v1"
-    return Connection(Provider(name, base, **{"key": "sk-test-key-of-the-gateway", **fields}), format)
+    base, auth = (url, "x-api-key") if format is ANTHROPIC else (f"{url}/v1", "bearer")
+    return Connection(Provider(name, base, **{"key": "sk-test-key-of-the-gateway", "auth": auth, **fields}), format)
 
 
 def wiring(
     *providers: Connection,
     targets: Sequence[str] = (),
-    timeouts: Timeouts = Timeouts(),
+    timeouts: Timeouts | None = None,
     retry: Retry = ONCE,
-    streaming: Streaming = Streaming(),
-    access: Access = Access(),
+    streaming: Streaming | None = None,
+    access: Access | None = None,
 ) -> Wiring:
     """One model, `default`; without `targets` (provider/model) it is the model `m` of each provider, in their order."""
+    timeouts = timeouts or Timeouts()
     named = {connection.provider.name: Target(connection.provider, connection.format, "m") for connection in providers}
     chosen = [replace(named[name], model=model) for name, _, model in (target.partition("/") for target in targets)]
     models = {"default": Model("default", tuple(chosen or named.values()), timeouts, retry)}
@@ -54,8 +55,8 @@ def wiring(
         router=Router(models, named, timeouts, retry),
         timeouts=timeouts,
         retry=retry,
-        streaming=streaming,
-        access=access,
+        streaming=streaming or Streaming(),
+        access=access or Access(),
         server=Server(),
     )
 
@@ -91,9 +92,9 @@ class Running:
         """What was logged as a warning or worse, by anybody."""
         return [f"{log.name}: {log.getMessage()}" for log in self.logs if log.levelno >= logging.WARNING]
 
-    async def record(self, number: int = 0) -> Json:
+    async def record(self, number: int = 0, deadline: float = DEADLINE) -> Json:
         """The line of the stream that ended as that one, from 0, once it is written."""
-        await self._bell.until(lambda: len(self.records) > number, f"record {number} is written")
+        await self._bell.until(lambda: len(self.records) > number, f"record {number} is written", deadline)
         return self.records[number]
 
     def tasks(self) -> list[str]:
@@ -128,7 +129,10 @@ class Running:
 
 
 def _is_the_gateways(task: asyncio.Task[Any]) -> bool:
-    return task is not asyncio.current_task() and not task.get_name().startswith(("scripted upstream", "client"))
+    """sse-starlette keeps one task of its own, from the first reader of /live on, which looks whether the server stops."""
+    if task is asyncio.current_task() or task.get_name().startswith(("scripted upstream", "client")):
+        return False
+    return "_shutdown_watcher" not in repr(task.get_coro())
 
 
 class _Handler(logging.Handler):
@@ -244,9 +248,9 @@ async def process(configuration: Json, environment: Mapping[str, str] | None = N
         port: int = free.getsockname()[1]
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "gateway.yaml")
-        file.write_text(json.dumps(configuration), "utf-8")
+        file.write_text(json.dumps(configuration), "utf-8")  # noqa: ASYNC240  # a moment, before anything runs
         log = Path(folder, "log")
-        with log.open("wb") as error:
+        with log.open("wb") as error:  # noqa: ASYNC230
             started = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-m", "gateway", "serve", "--config", str(file), "--port", str(port)),
                 stdout=asyncio.subprocess.DEVNULL,

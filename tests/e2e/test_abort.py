@@ -33,7 +33,11 @@ async def test_client_leaving_closes_upstream_in_every_phase(phase: Phase, way: 
         assert not scene.gateway.complaints
 
 
-@pytest.mark.parametrize(("phase", "format"), [(phase, name) for phase in PHASES for name in phase.formats if name != "native"], ids=lambda value: value if isinstance(value, str) else value.name)
+@pytest.mark.parametrize(
+    ("phase", "format"),
+    [(phase, name) for phase in PHASES for name in phase.formats if name != "native"],
+    ids=lambda value: value if isinstance(value, str) else value.name,
+)
 async def test_client_leaving_closes_upstream_in_every_format(phase: Phase, format: str) -> None:
     async with stage(phase) as scene:
         for way in WAYS:
@@ -66,11 +70,14 @@ async def test_without_the_watcher_the_matrix_sees_the_leak(phase: Phase, monkey
 
 
 async def test_usage_until_the_abort_is_recorded_as_estimated() -> None:
-    async with ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream, running(wiring(provider(upstream.url))) as gateway:
-        async with gateway.chat() as client:
-            await client.until("content_block_delta")
-            client.leave("rst")
-            record = await gateway.record()
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        gateway.chat() as client,
+    ):
+        await client.until("content_block_delta")
+        client.leave("rst")
+        record = await gateway.record()
     assert record["usage"] == {"input_tokens": 11, "output_tokens": 1, "estimated": True}
     assert record["outcome"] == "client_disconnected"
     assert gateway.logs[-1].levelname == "INFO"
@@ -79,11 +86,14 @@ async def test_usage_until_the_abort_is_recorded_as_estimated() -> None:
 async def test_usage_that_the_provider_told_before_the_abort_is_not_estimated() -> None:
     from tests.e2e.provider import BLOCK_STOP, REASON
 
-    async with ScriptedUpstream(lambda _: stream(BEGUN + BLOCK_STOP + REASON, Hang())) as upstream:
-        async with running(wiring(provider(upstream.url), timeouts=Timeouts(finish=60))) as gateway, gateway.chat() as client:
-            await client.until("content_block_delta")
-            client.leave("rst")
-            record = await gateway.record()
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN + BLOCK_STOP + REASON, Hang())) as upstream,
+        running(wiring(provider(upstream.url), timeouts=Timeouts(finish=60))) as gateway,
+        gateway.chat() as client,
+    ):
+        await client.until("content_block_delta")
+        client.leave("rst")
+        record = await gateway.record()
     assert record["usage"] == {"input_tokens": 11, "output_tokens": 7}
 
 
@@ -100,14 +110,17 @@ async def test_client_that_never_reads_is_aborted_after_write() -> None:
 
 
 async def test_client_that_shuts_its_writing_half_counts_as_gone_although_its_window_is_closed() -> None:
-    async with ScriptedUpstream(lambda _: stream(BEGUN, *(PARAGRAPH,) * 400, Hang())) as upstream:
-        async with running(wiring(provider(upstream.url)), send_buffer=16_384) as gateway, gateway.chat(receive_buffer=4096) as client:
-            await gateway.until_blocked()
-            client.leave("fin")
-            assert (await gateway.record())["outcome"] == "client_disconnected"
-            await upstream.until_all_closed()
-            await gateway.until_idle()
-            await client.until_lost()  # the gateway has not kept its end
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN, *(PARAGRAPH,) * 400, Hang())) as upstream,
+        running(wiring(provider(upstream.url)), send_buffer=16_384) as gateway,
+        gateway.chat(receive_buffer=4096) as client,
+    ):
+        await gateway.until_blocked()
+        client.leave("fin")
+        assert (await gateway.record())["outcome"] == "client_disconnected"
+        await upstream.until_all_closed()
+        await gateway.until_idle()
+        await client.until_lost()  # the gateway has not kept its end
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -124,12 +137,11 @@ async def test_client_leaving_after_a_pipelined_second_request_aborts_the_first(
 
 
 async def test_pipelined_requests_are_answered_in_their_order() -> None:
-    async with ScriptedUpstream(lambda _: GOOD) as upstream, running(wiring(provider(upstream.url))) as gateway:
-        async with gateway.chat() as client:
-            await client.post()
-            for _ in range(2):
-                await client.head()
-                assert (await client.events())[-1]["type"] == "message_stop"
+    async with ScriptedUpstream(lambda _: GOOD) as upstream, running(wiring(provider(upstream.url))) as gateway, gateway.chat() as client:
+        await client.post()
+        for _ in range(2):
+            await client.head()
+            assert (await client.events())[-1]["type"] == "message_stop"
 
 
 async def test_client_leaving_in_the_middle_of_its_request_is_no_error() -> None:
@@ -152,17 +164,24 @@ async def test_client_leaving_after_the_last_byte_changes_nothing() -> None:
 
 
 async def test_events_arrive_although_the_provider_falls_silent_after_them() -> None:
-    async with ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream, running(wiring(provider(upstream.url))) as gateway:
-        async with gateway.chat() as client, asyncio.timeout(DEADLINE):
-            await client.until("content_block_delta")
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        gateway.chat() as client,
+        asyncio.timeout(DEADLINE),
+    ):
+        await client.until("content_block_delta")
 
 
 async def test_a_layer_that_buffers_is_seen() -> None:
-    async with ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream:
-        async with running(wiring(provider(upstream.url)), wrap=Gathering) as gateway, gateway.chat() as client:
-            with pytest.raises(TimeoutError):
-                async with asyncio.timeout(0.3):
-                    await client.until("content_block_delta")
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream,
+        running(wiring(provider(upstream.url)), wrap=Gathering) as gateway,
+        gateway.chat() as client,
+    ):
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await client.until("content_block_delta")
 
 
 class Gathering:
@@ -192,9 +211,12 @@ async def test_every_chunk_is_sent_on_at_once_and_whole() -> None:
     from tests.e2e.provider import BLOCK, ENDING, delta
 
     steps = [step for word in words for step in (delta(word), Wait(0.005))]
-    async with ScriptedUpstream(one_after_another(stream(START + BLOCK, *steps, ENDING))) as upstream:
-        async with running(wiring(provider(upstream.url))) as gateway, gateway.chat(format="text") as client:
-            pieces = []
-            while piece := await client.piece():
-                pieces.append(piece.decode())
+    async with (
+        ScriptedUpstream(one_after_another(stream(START + BLOCK, *steps, ENDING))) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        gateway.chat(format="text") as client,
+    ):
+        pieces = []
+        while piece := await client.piece():
+            pieces.append(piece.decode())
     assert pieces == words

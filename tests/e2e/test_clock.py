@@ -56,27 +56,32 @@ def text(events: list[Json]) -> str:
 
 
 async def test_failure_before_commit_answers_with_the_providers_status() -> None:
-    async with ScriptedUpstream(lambda _: refusal(429, "Slow down.", retry_after="7")) as upstream:
-        async with running(wiring(provider(upstream.url))) as gateway, gateway.chat() as client:
-            assert await client.head() == 429
-            assert client.headers["retry-after"] == "7"
-            error = (await client.json())["error"]
+    async with (
+        ScriptedUpstream(lambda _: refusal(429, "Slow down.", retry_after="7")) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        gateway.chat() as client,
+    ):
+        assert await client.head() == 429
+        assert client.headers["retry-after"] == "7"
+        error = (await client.json())["error"]
     assert (error["code"], error["type"], error["partial"]) == ("upstream_rate_limited", "rate_limit_error", False)
 
 
 async def test_head_waits_for_content_and_not_for_message_start() -> None:
     script = stream(START, Wait(0.05), BLOCK, Wait(0.05), OVERLOADED)
-    async with ScriptedUpstream(lambda _: script) as upstream:
-        async with running(wiring(provider(upstream.url))) as gateway, gateway.chat() as client:
-            assert await client.head() == 529
+    async with ScriptedUpstream(lambda _: script) as upstream, running(wiring(provider(upstream.url))) as gateway, gateway.chat() as client:
+        assert await client.head() == 529
 
 
 async def test_silence_is_committed_with_a_ping_and_then_one_for_each_heartbeat() -> None:
-    async with ScriptedUpstream(lambda _: stream(START, Wait(0.4), BLOCK + HELLO + ENDING)) as upstream:
-        async with running(wiring(provider(upstream.url), streaming=SOON)) as gateway, gateway.chat() as client:
-            assert await client.head() == 200
-            assert not (await upstream.request()).answered
-            events = well_formed(await client.events())
+    async with (
+        ScriptedUpstream(lambda _: stream(START, Wait(0.4), BLOCK + HELLO + ENDING)) as upstream,
+        running(wiring(provider(upstream.url), streaming=SOON)) as gateway,
+        gateway.chat() as client,
+    ):
+        assert await client.head() == 200
+        assert not (await upstream.request()).answered
+        events = well_formed(await client.events())
     assert kinds(events)[:3] == ["ping", "ping", "ping"]
     assert kinds(events).count("message_start") == 1
     assert kinds(events)[-1] == "message_stop"
@@ -84,27 +89,36 @@ async def test_silence_is_committed_with_a_ping_and_then_one_for_each_heartbeat(
 
 async def test_commit_happens_whatever_the_provider_sends_that_is_no_content() -> None:
     noise = [step for _ in range(60) for step in (Send(PING), Wait(0.01), Send(COMMENT))]
-    async with ScriptedUpstream(lambda _: stream(START, BLOCK, *noise, Hang())) as upstream:
-        async with running(wiring(provider(upstream.url), streaming=SOON)) as gateway, gateway.chat() as client:
-            assert await client.event() == {"type": "ping"}
-            assert not (await upstream.request()).answered
+    async with (
+        ScriptedUpstream(lambda _: stream(START, BLOCK, *noise, Hang())) as upstream,
+        running(wiring(provider(upstream.url), streaming=SOON)) as gateway,
+        gateway.chat() as client,
+    ):
+        assert await client.event() == {"type": "ping"}
+        assert not (await upstream.request()).answered
 
 
 async def test_failure_after_commit_is_told_in_band() -> None:
-    async with ScriptedUpstream(lambda _: stream(START, Wait(0.25), OVERLOADED)) as upstream:
-        async with running(wiring(provider(upstream.url), streaming=SOON)) as gateway, gateway.chat() as client:
-            assert await client.head() == 200
-            events = well_formed(await client.events())
+    async with (
+        ScriptedUpstream(lambda _: stream(START, Wait(0.25), OVERLOADED)) as upstream,
+        running(wiring(provider(upstream.url), streaming=SOON)) as gateway,
+        gateway.chat() as client,
+    ):
+        assert await client.head() == 200
+        events = well_formed(await client.events())
     assert events[-1]["error"]["code"] == "upstream_overloaded"
     assert events[-1]["error"]["partial"] is False
     assert "message_start" not in kinds(events)
 
 
 async def test_refusal_after_commit_is_told_in_band() -> None:
-    async with ScriptedUpstream(lambda _: stream(before=(Wait(0.25), Cut()))) as upstream:
-        async with running(wiring(provider(upstream.url), streaming=SOON)) as gateway, gateway.chat() as client:
-            assert await client.head() == 200
-            assert (await client.events())[-1]["error"]["code"] == "upstream_unavailable"
+    async with (
+        ScriptedUpstream(lambda _: stream(before=(Wait(0.25), Cut()))) as upstream,
+        running(wiring(provider(upstream.url), streaming=SOON)) as gateway,
+        gateway.chat() as client,
+    ):
+        assert await client.head() == 200
+        assert (await client.events())[-1]["error"]["code"] == "upstream_unavailable"
 
 
 async def test_failover_is_still_allowed_after_commit_and_message_start_comes_once() -> None:
@@ -131,18 +145,24 @@ async def test_whole_answer_is_never_committed_early() -> None:
 
 @pytest.mark.parametrize(("format", "heartbeat"), [("native", b'event: ping\ndata: {"type":"ping"}\n\n'), ("ndjson", b'{"type":"ping"}\n')])
 async def test_each_format_has_its_own_heartbeat(format: str, heartbeat: bytes) -> None:
-    async with ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream:
-        async with running(wiring(provider(upstream.url), streaming=SOON)) as gateway, gateway.chat(format=format) as client:
-            assert b"Hello" in await client.piece()
-            assert [await client.piece() for _ in range(3)] == [heartbeat] * 3
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream,
+        running(wiring(provider(upstream.url), streaming=SOON)) as gateway,
+        gateway.chat(format=format) as client,
+    ):
+        assert b"Hello" in await client.piece()
+        assert [await client.piece() for _ in range(3)] == [heartbeat] * 3
 
 
 async def test_text_is_committed_with_its_headers_alone() -> None:
-    async with ScriptedUpstream(lambda _: stream(START, Wait(0.4), BLOCK + HELLO + ENDING)) as upstream:
-        async with running(wiring(provider(upstream.url), streaming=SOON)) as gateway, gateway.chat(format="text") as client:
-            assert await client.head() == 200
-            assert not (await upstream.request()).answered
-            assert await client.body() == b"Hello"
+    async with (
+        ScriptedUpstream(lambda _: stream(START, Wait(0.4), BLOCK + HELLO + ENDING)) as upstream,
+        running(wiring(provider(upstream.url), streaming=SOON)) as gateway,
+        gateway.chat(format="text") as client,
+    ):
+        assert await client.head() == 200
+        assert not (await upstream.request()).answered
+        assert await client.body() == b"Hello"
 
 
 async def test_heartbeat_counts_silence_towards_the_client() -> None:
@@ -168,9 +188,12 @@ async def test_content_and_error_of_one_read_are_content_and_then_an_error() -> 
 
 
 async def test_error_before_content_of_one_read_is_a_status() -> None:
-    async with ScriptedUpstream(lambda _: stream(START + OVERLOADED + BLOCK + HELLO + ENDING)) as upstream:
-        async with running(wiring(provider(upstream.url))) as gateway, gateway.chat() as client:
-            assert await client.head() == 529
+    async with (
+        ScriptedUpstream(lambda _: stream(START + OVERLOADED + BLOCK + HELLO + ENDING)) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        gateway.chat() as client,
+    ):
+        assert await client.head() == 529
 
 
 # the provider's deadlines
@@ -194,7 +217,9 @@ async def test_comments_do_not_satisfy_first_token() -> None:
 
 
 async def test_start_of_thinking_satisfies_first_token() -> None:
-    async with ScriptedUpstream(lambda _: stream(START, block("thinking"), Wait(0.3), BLOCK_STOP, block(index=1), delta("Hi", 1), ENDING)) as upstream:
+    async with ScriptedUpstream(
+        lambda _: stream(START, block("thinking"), Wait(0.3), BLOCK_STOP, block(index=1), delta("Hi", 1), ENDING)
+    ) as upstream:
         wired = wiring(provider(upstream.url), timeouts=Timeouts(first_token=0.1))
         async with running(wired) as gateway, gateway.chat() as client:
             assert await client.head() == 200
@@ -214,9 +239,12 @@ async def test_silence_in_mid_stream_ends_at_idle() -> None:
 
 async def test_bytes_hold_idle_off() -> None:
     words = [step for number in range(10) for step in (Wait(0.05), Send(delta(f"{number}")))]
-    async with ScriptedUpstream(lambda _: stream(START + BLOCK, *words, ENDING)) as upstream:
-        async with running(wiring(provider(upstream.url), timeouts=Timeouts(idle=0.25))) as gateway, gateway.chat() as client:
-            assert text(well_formed(await client.events())) == "0123456789"
+    async with (
+        ScriptedUpstream(lambda _: stream(START + BLOCK, *words, ENDING)) as upstream,
+        running(wiring(provider(upstream.url), timeouts=Timeouts(idle=0.25))) as gateway,
+        gateway.chat() as client,
+    ):
+        assert text(well_formed(await client.events())) == "0123456789"
 
 
 @pytest.mark.parametrize("noise", [COMMENT, PING], ids=["comments", "pings"])
@@ -242,10 +270,13 @@ async def test_total_spans_all_attempts() -> None:
 
 async def test_total_ends_a_flowing_answer() -> None:
     words = [step for _ in range(500) for step in (Send(delta("word ")), Wait(0.01))]
-    async with ScriptedUpstream(lambda _: stream(START + BLOCK, *words, ENDING)) as upstream:
-        async with running(wiring(provider(upstream.url), timeouts=Timeouts(total=0.3))) as gateway, gateway.chat() as client:
-            events = well_formed(await client.events())
-            await upstream.until_all_closed()
+    async with (
+        ScriptedUpstream(lambda _: stream(START + BLOCK, *words, ENDING)) as upstream,
+        running(wiring(provider(upstream.url), timeouts=Timeouts(total=0.3))) as gateway,
+        gateway.chat() as client,
+    ):
+        events = well_formed(await client.events())
+        await upstream.until_all_closed()
     assert events[-1]["error"]["code"] == "total_timeout"
 
 
@@ -293,9 +324,12 @@ async def test_content_after_a_finish_reason_reopens_the_answer() -> None:
 
 
 async def test_stop_reason_of_claude_without_message_stop_finishes_soon() -> None:
-    async with ScriptedUpstream(lambda _: stream(BEGUN + BLOCK_STOP + REASON, Hang())) as upstream:
-        async with running(wiring(provider(upstream.url), timeouts=Timeouts(finish=0.1))) as gateway, gateway.chat() as client:
-            assert well_formed(await client.events())[-1]["type"] == "message_stop"
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN + BLOCK_STOP + REASON, Hang())) as upstream,
+        running(wiring(provider(upstream.url), timeouts=Timeouts(finish=0.1))) as gateway,
+        gateway.chat() as client,
+    ):
+        assert well_formed(await client.events())[-1]["type"] == "message_stop"
 
 
 async def test_finish_holds_although_total_has_passed() -> None:
@@ -306,45 +340,63 @@ async def test_finish_holds_although_total_has_passed() -> None:
 
 
 async def test_last_event_is_sent_although_the_provider_keeps_its_connection_open() -> None:
-    async with ScriptedUpstream(lambda _: stream(BEGUN + BLOCK_STOP + REASON + STOP, Hang())) as upstream:
-        async with running(wiring(provider(upstream.url), timeouts=Timeouts(finish=NEVER))) as gateway, gateway.chat() as client:
-            assert (await client.events())[-1]["type"] == "message_stop"
-            await upstream.until_all_closed()
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN + BLOCK_STOP + REASON + STOP, Hang())) as upstream,
+        running(wiring(provider(upstream.url), timeouts=Timeouts(finish=NEVER))) as gateway,
+        gateway.chat() as client,
+    ):
+        assert (await client.events())[-1]["type"] == "message_stop"
+        await upstream.until_all_closed()
 
 
 async def test_frames_after_the_end_are_ignored() -> None:
-    async with ScriptedUpstream(lambda _: stream(BEGUN + ENDING + OVERLOADED + BEGUN)) as upstream:
-        async with running(wiring(provider(upstream.url))) as gateway, gateway.chat() as client:
-            assert text(well_formed(await client.events())) == "Hello"
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN + ENDING + OVERLOADED + BEGUN)) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        gateway.chat() as client,
+    ):
+        assert text(well_formed(await client.events())) == "Hello"
 
 
 async def test_ending_without_finishing_is_an_interruption() -> None:
     for end in (Cut(), Wait(0)):
-        async with ScriptedUpstream(lambda _, end=end: stream(BEGUN, end)) as upstream:
-            async with running(wiring(provider(upstream.url))) as gateway, gateway.chat() as client:
-                error = well_formed(await client.events())[-1]["error"]
+        async with (
+            ScriptedUpstream(lambda _, end=end: stream(BEGUN, end)) as upstream,
+            running(wiring(provider(upstream.url))) as gateway,
+            gateway.chat() as client,
+        ):
+            error = well_formed(await client.events())[-1]["error"]
         assert (error["code"], error["retryable"], error["partial"]) == ("stream_interrupted", True, True)
 
 
 async def test_text_that_is_interrupted_is_cut() -> None:
-    async with ScriptedUpstream(lambda _: stream(BEGUN, Cut())) as upstream:
-        async with running(wiring(provider(upstream.url))) as gateway, gateway.chat(format="text") as client:
-            assert await client.piece() == b"Hello"
-            with pytest.raises(Truncated):
-                await client.piece()
-            assert (await gateway.record())["outcome"] == "failed"
-            await gateway.until_idle()
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN, Cut())) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        gateway.chat(format="text") as client,
+    ):
+        assert await client.piece() == b"Hello"
+        with pytest.raises(Truncated):
+            await client.piece()
+        assert (await gateway.record())["outcome"] == "failed"
+        await gateway.until_idle()
 
 
 async def test_failures_of_ndjson_are_lines() -> None:
-    async with ScriptedUpstream(lambda _: stream(BEGUN, Cut())) as upstream:
-        async with running(wiring(provider(upstream.url))) as gateway, gateway.chat(format="ndjson") as client:
-            events = [json.loads(line) for line in (await client.body()).splitlines()]
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN, Cut())) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        gateway.chat(format="ndjson") as client,
+    ):
+        events = [json.loads(line) for line in (await client.body()).splitlines()]
     assert well_formed(events)[-1]["error"]["code"] == "stream_interrupted"
 
 
 async def test_unknown_events_before_content_are_kept_in_their_order() -> None:
     odd = frame({"type": "model_context", "tokens": 3})
-    async with ScriptedUpstream(lambda _: stream(START, odd, Wait(0.02), BLOCK + HELLO + ENDING)) as upstream:
-        async with running(wiring(provider(upstream.url))) as gateway, gateway.chat() as client:
-            assert kinds(well_formed(await client.events()))[:3] == ["message_start", "model_context", "content_block_start"]
+    async with (
+        ScriptedUpstream(lambda _: stream(START, odd, Wait(0.02), BLOCK + HELLO + ENDING)) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        gateway.chat() as client,
+    ):
+        assert kinds(well_formed(await client.events()))[:3] == ["message_start", "model_context", "content_block_start"]

@@ -43,7 +43,9 @@ def by_model(**answers: Answer) -> Callable[[Request], Answer]:
     return lambda request: {"two": GOOD, **answers}[json.loads(request.body)["model"]]
 
 
-async def asked(one: Answer, *, retry: Retry = TWICE, timeouts: Timeouts = Timeouts(), targets: tuple[str, ...] = ("one", "two")) -> tuple[list[str], int, Json]:
+async def asked(
+    one: Answer, *, retry: Retry = TWICE, timeouts: Timeouts | None = None, targets: tuple[str, ...] = ("one", "two")
+) -> tuple[list[str], int, Json]:
     """The models asked, the status, and the last event or the error's document; the first target always gives `one`."""
     async with ScriptedUpstream(by_model(one=one)) as upstream:
         wired = wiring(provider(upstream.url), targets=[f"claude/{name}" for name in targets], retry=retry, timeouts=timeouts)
@@ -70,7 +72,14 @@ async def test_what_the_target_cannot_do_is_tried_at_the_next(status: int) -> No
     assert (models, answered, last["type"]) == (["one", "two"], 200, "message_stop")
 
 
-@pytest.mark.parametrize(("status", "code", "type"), [(400, "upstream_rejected", "invalid_request_error"), (422, "upstream_rejected", "invalid_request_error"), (413, "upstream_rejected", "request_too_large")])
+@pytest.mark.parametrize(
+    ("status", "code", "type"),
+    [
+        (400, "upstream_rejected", "invalid_request_error"),
+        (422, "upstream_rejected", "invalid_request_error"),
+        (413, "upstream_rejected", "request_too_large"),
+    ],
+)
 async def test_what_the_caller_did_wrong_is_the_answer(status: int, code: str, type: str) -> None:
     models, answered, last = await asked(refusal(status, "messages: too odd"))
     assert (models, answered) == (["one"], status)
@@ -149,7 +158,20 @@ async def test_idle_before_content_moves_on() -> None:
         stream(b"data: {nonsense\n\n"),
         b"HTTP/1.1 200 OK\r\nthis is no header\r\n\r\n",
     ],
-    ids=["error first", "error second", "FIN", "RST", "RST after headers", "RST in stream", "cut", "end", "html", "empty", "malformed", "no HTTP"],
+    ids=[
+        "error first",
+        "error second",
+        "FIN",
+        "RST",
+        "RST after headers",
+        "RST in stream",
+        "cut",
+        "end",
+        "html",
+        "empty",
+        "malformed",
+        "no HTTP",
+    ],
 )
 async def test_failures_inside_a_200_before_content_are_tried_again_and_at_the_next(broken: Answer) -> None:
     models, answered, last = await asked(broken)
@@ -258,7 +280,11 @@ async def test_connection_of_a_finished_answer_is_used_again() -> None:
 
 async def test_thousand_bytes_of_error_are_enough() -> None:
     endless = Script(500, (("content-type", "text/plain"),), (*(Send(b"x" * 60_000),) * 100, Hang()))
-    async with ScriptedUpstream(lambda _: endless) as upstream, running(wiring(provider(upstream.url))) as gateway, gateway.chat() as client:
+    async with (
+        ScriptedUpstream(lambda _: endless) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        gateway.chat() as client,
+    ):
         assert await client.head() == 502
         await upstream.until_all_closed()
 

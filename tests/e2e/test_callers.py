@@ -179,7 +179,8 @@ async def test_a_callers_streams_are_counted_apart_and_given_back(wired: Any) ->
 
 async def test_the_limit_of_everybody_is_one(wired: Any) -> None:
     async with ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream, running(wired(upstream.url, max_streams=1)) as gateway:
-        async with gateway.chat(headers=bearer(WEB)) as first, Client.open(gateway.port) as second:
+        port = gateway.port
+        async with gateway.chat(headers=bearer(WEB)) as first, Client.open(port) as second:
             await first.until("content_block_delta")
             await second.post(headers=bearer(OPERATOR))
             assert await second.head() == 429

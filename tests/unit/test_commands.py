@@ -321,3 +321,50 @@ def test_a_table_is_as_wide_as_its_cells() -> None:
 @pytest.mark.parametrize(("value", "text"), [(None, "none"), (0, "0s"), (0.5, "500ms"), (15.0, "15s"), (1.5, "1.5s")])
 def test_seconds_are_written_as_they_may_be_configured(value: float | None, text: str) -> None:
     assert seconds(value) == text
+
+
+# Callers.
+
+CALLERS = f"{{web: {{sha256: '{'0f' * 32}'}}, phone: {{sha256: '{'f0' * 32}', models: [fast, default], max_streams: 2, live: true}}}}"
+MODELS = "models: {default: {targets: [simulator/x]}, fast: {targets: [simulator/simulator-fast]}}"
+
+
+def test_the_screen_names_the_callers_and_its_line_to_try_carries_a_key(tmp_path: Path) -> None:
+    text = screen(wired(tmp_path, f"{MODELS}\naccess: {{keys: {CALLERS}}}\nserver: {{host: 0.0.0.0}}"), 8000, PLAIN)
+    assert "  Access  with a key: web, phone, on 0.0.0.0\n" in text
+    assert f"""curl -N -H 'Authorization: Bearer KEY' {TRY.removeprefix("curl -N ")}""" in text
+    assert "0f0f" not in text
+
+
+def test_the_screen_says_that_everybody_may_call(tmp_path: Path) -> None:
+    text = screen(wired(tmp_path, "access: {open: true}\nserver: {host: '::'}"), 8000, PLAIN)
+    assert "  Access  everybody, on :: (access.open)\n" in text
+    assert "http://[::1]:8000" in text
+    assert "Access" not in screen(wired(tmp_path, "access: {open: true}"), 8000, PLAIN)
+
+
+@pytest.mark.parametrize(
+    ("access", "row"),
+    [
+        ("{}", "this machine only, 1000 streams, origins: its own"),
+        ("{open: true}", "everybody who reaches the address (open), 1000 streams, origins: its own"),
+        (f"{{keys: {CALLERS}}}", "callers with a key, the models above only, 1000 streams, origins: its own"),
+        (f"{{keys: {CALLERS}, open: true, direct_models: true}}", "callers with a key, provider/model too, 1000 streams, origins: its own"),
+    ],
+)
+def test_check_says_who_may_call(tmp_path: Path, access: str, row: str) -> None:
+    text = report(wired(tmp_path, f"{MODELS}\naccess: {access}"), None, PLAIN)
+    assert f"  access     {row}\n" in text
+    assert ("\nCallers\n  web    all models     20 streams\n  phone  default, fast  2 streams, /live\n" in text) is ("keys" in access)
+    assert "0f0f" not in text
+
+
+@pytest.mark.parametrize("command", ["serve", "check", "key", "simulate", "schema"])
+def test_every_command_has_one_line_in_the_list_and_a_help_of_its_own(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    main([])
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith(f"    {command} ")]
+    assert len(line.split()) > 2
+    with pytest.raises(SystemExit) as left:
+        main([command, "--help"])
+    assert left.value.code == 0
+    assert f"usage: gateway {command}" in capsys.readouterr().out

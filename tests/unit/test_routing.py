@@ -82,3 +82,11 @@ def test_a_gateway_without_aliases_says_so() -> None:
 
 def test_names_are_the_aliases_in_their_order() -> None:
     assert router(SLASHED, DEFAULT).names() == ("claude/special", "default")
+
+
+def test_a_caller_with_models_of_its_own_sees_nothing_else() -> None:
+    only = router(DEFAULT, Model("fast", DEFAULT.targets), SLASHED).only({"fast", "gone"})
+    assert only.names() == ("fast",)
+    assert only.resolve("fast").name == "fast"
+    for name in ("default", "claude/special", "claude/anything"):
+        assert refusal(only, name).message == f"Model '{name}' is unknown. Known: fast."

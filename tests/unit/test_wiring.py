@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway.access import Caller
 from gateway.errors import RequestRefused
 from gateway.formats import Quirks
 from gateway.formats.openai.presets import PRESETS
@@ -379,3 +380,56 @@ def test_access_and_streaming_come_through(wired: Wire) -> None:
 def test_the_registries_name_what_they_hold() -> None:
     assert {name: row.name for name, row in UPSTREAMS.items()} == {"anthropic": "anthropic", "openai": "openai"}
     assert {name: row.name for name, row in ANSWERS.items()} == {"native": "native", "text": "text", "ndjson": "ndjson"}
+
+
+# Callers.
+
+WEB, PHONE = "0f" * 32, "F0" * 32
+
+
+def test_callers_come_through_with_their_own_limits(wired: Wire) -> None:
+    keys = f"{{web: {{sha256: {WEB!r}}}, phone: {{sha256: {PHONE!r}, models: [default], max_streams: 2, live: true}}}}"
+    access = wired(f"access: {{keys: {keys}, max_streams_per_caller: 5}}").access
+    assert access.callers == (
+        Caller("web", bytes.fromhex(WEB), None, 5, False),
+        Caller("phone", bytes.fromhex(PHONE), frozenset({"default"}), 2, True),
+    )
+    assert wired(f"access: {{keys: {keys}}}").access.callers[0].max_streams == 20
+
+
+def test_a_callers_models_are_aliases_that_exist(wired: Wire) -> None:
+    file = f"access: {{keys: {{web: {{sha256: {WEB!r}, models: [defalt, simulator/x]}}}}}}"
+    assert mistakes(wired, file) == [
+        "access.keys.web.models[0] (gateway.yaml line 1): names an unknown model; did you mean default?",
+        "access.keys.web.models[1] (gateway.yaml line 1): names an unknown model; known are default",
+    ]
+
+
+def test_two_callers_cannot_share_a_key(wired: Wire) -> None:
+    file = f"access: {{keys: {{web: {{sha256: {WEB!r}}}, phone: {{sha256: {WEB.upper()!r}}}}}}}"
+    assert mistakes(wired, file) == ["access.keys.phone.sha256 (gateway.yaml line 1): is the key of web too: each caller wants its own"]
+
+
+def test_callers_call_aliases_only_unless_direct_models_says_otherwise(wired: Wire) -> None:
+    keys = f"keys: {{web: {{sha256: {WEB!r}}}}}"
+    for file in (f"access: {{{keys}}}", f"access: {{{keys}, open: true}}"):
+        with pytest.raises(RequestRefused):
+            wired(file).router.resolve("simulator/simulator")
+    for file in (f"access: {{{keys}, direct_models: true}}", "access: {}", "access: {open: true}"):
+        assert wired(file).router.resolve("simulator/simulator").name == "simulator/simulator"
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "[::]", "192.168.1.5", "10.0.0.1", "fe80::1"])
+def test_another_address_than_this_machines_wants_keys_or_open(wired: Wire, host: str) -> None:
+    assert mistakes(wired, GATEWAY_SERVER__HOST=host) == [
+        "server.host (GATEWAY_SERVER__HOST): expected 127.0.0.1, localhost or ::1: from other machines nobody may call yet; "
+        "make a key with `gateway key NAME`, or let everybody in with access.open: true"
+    ]
+    for way in ({"GATEWAY_ACCESS__OPEN": "true"}, {"GATEWAY_ACCESS__KEYS": f"web: {{sha256: {WEB!r}}}"}):
+        server = wired(GATEWAY_SERVER__HOST=host, **way).server
+        assert (server.host, server.loopback) == (host.strip("[]"), False)
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "::1", "[::1]", "127.8.8.8"])
+def test_this_machines_addresses_want_nothing(wired: Wire, host: str) -> None:
+    assert wired(GATEWAY_SERVER__HOST=host).server.loopback

@@ -11,7 +11,6 @@ import hashlib
 import hmac
 import re
 import secrets
-from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from starlette.middleware.cors import CORSMiddleware
@@ -19,6 +18,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.errors import GatewayError, RequestRefused
 from gateway.events import encode
+from gateway.routing import Caller
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 LOOPBACK_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?"
@@ -28,17 +28,6 @@ KEYLESS = frozenset({"/", "/healthz", "/readyz"})  # paths that need no key: the
 PORTS = {"http": 80, "https": 443}
 NO_KEY = "A key is needed: send yours as the header `Authorization: Bearer KEY` or `x-api-key: KEY`."
 CHALLENGE = {"www-authenticate": "Bearer"}
-
-
-@dataclass(frozen=True, slots=True)
-class Caller:
-    """Somebody with a key, of which only the SHA-256 is known. `models`: the aliases it may use, None for all."""
-
-    name: str
-    digest: bytes = field(repr=False)
-    models: frozenset[str] | None = None
-    max_streams: int = 20
-    live: bool = False
 
 
 def request_id(scope: Scope) -> str:

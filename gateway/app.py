@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from gateway import json_text
-from gateway.access import Access, Caller, caller, refuse, request_id
+from gateway.access import Access, caller, refuse, request_id
 from gateway.admission import Admission
 from gateway.answer import Answer
 from gateway.chat import ChatRequest
@@ -24,7 +24,7 @@ from gateway.formats.native import parse
 from gateway.formats.whole import WHOLE_MESSAGE, WHOLE_TEXT
 from gateway.front_page import front_page
 from gateway.generation import Generation, Upstreams
-from gateway.routing import Router
+from gateway.routing import Caller, Router
 from gateway.telemetry import Feed, Live, StreamRecord, emit
 from gateway.wiring import ANSWERS, Wiring
 

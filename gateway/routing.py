@@ -4,7 +4,7 @@ The small values that other decisions take as arguments live here too. All times
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from gateway.errors import RequestRefused
 from gateway.formats import Target
@@ -53,6 +53,17 @@ class Model:
     targets: tuple[Target, ...]
     timeouts: Timeouts = Timeouts()
     retry: Retry = Retry()
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Somebody with a key, of which only the SHA-256 is known. `models`: the aliases it may use, None for all."""
+
+    name: str
+    digest: bytes = field(repr=False)
+    models: frozenset[str] | None = None
+    max_streams: int = 20
+    live: bool = False
 
 
 class Router:

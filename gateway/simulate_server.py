@@ -101,6 +101,7 @@ class _Connection:
         self._coming = _Request()
         self._requests: deque[_Request] = deque()
         self._changed = asyncio.Event()
+        self._idle = True
 
     async def read(self) -> None:
         """Until the peer leaves, which is a `ConnectionError`."""
@@ -110,9 +111,11 @@ class _Connection:
 
     async def request(self) -> _Request:
         """The next whole one."""
+        self._idle = True
         while not self._requests:
             self._changed.clear()
             await self._changed.wait()
+        self._idle = False
         return self._requests.popleft()
 
     def on_message_begin(self) -> None:
@@ -122,7 +125,7 @@ class _Connection:
         self._coming.path += url.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if name.lower() == b"expect" and value.lower() == b"100-continue" and not self._requests:
+        if name.lower() == b"expect" and value.lower() == b"100-continue" and self._idle:
             self._writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
     def on_body(self, body: bytes) -> None:

@@ -10,14 +10,13 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import urlsplit, urlunsplit
 
-from gateway.access import Caller
 from gateway.formats import AnswerFormat, Provider, Quirks, Target, UpstreamFormat
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.native import NATIVE
 from gateway.formats.openai import OPENAI
 from gateway.formats.openai.presets import PRESETS, Preset
 from gateway.formats.plain import NDJSON, TEXT
-from gateway.routing import Model, Retry, Router, Streaming, Timeouts
+from gateway.routing import Caller, Model, Retry, Router, Streaming, Timeouts
 from gateway.settings import Configuration, ConfigurationError
 from gateway.settings.mistakes import Place, did_you_mean
 from gateway.settings.schema import SIMULATOR, ModelSettings, ProviderSettings, base_url_text, is_key, is_loopback

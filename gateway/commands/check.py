@@ -5,11 +5,10 @@ import sys
 from collections.abc import Mapping
 from dataclasses import asdict, fields
 
-from gateway.access import Caller
 from gateway.commands import Paint, configuration, seconds, table, url
 from gateway.commands.serve import targets
 from gateway.formats import Quirks
-from gateway.routing import Model
+from gateway.routing import Caller, Model
 from gateway.settings.schema import SIMULATOR
 from gateway.wiring import Access, Connection, Server, Wiring, wire
 

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.access import NO_KEY, Access, Caller, caller, request_id
+from gateway.access import NO_KEY, Access, caller, request_id
+from gateway.routing import Caller
 
 pytestmark = pytest.mark.anyio
 KEY, OPERATORS = "gw-web-key", "gw-operators-key"

@@ -294,12 +294,14 @@ def test_the_version_is_the_projects(capsys: pytest.CaptureFixture[str]) -> None
     assert capsys.readouterr().out == f"Chat Stream Gateway {__version__}\n"
 
 
-def test_help_and_schema_load_no_web_framework() -> None:
+def test_what_serves_nothing_loads_no_web_framework() -> None:
     code = """
 import sys
 from gateway.__main__ import main
 main(["schema", "events"])
-print([name for name in ("fastapi", "uvicorn", "httpx") if name in sys.modules])
+main(["check"])
+main(["key", "web"])
+print([name for name in ("fastapi", "starlette", "uvicorn", "httpx") if name in sys.modules])
 """
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True, timeout=30)
     assert done.stdout.endswith("\n[]\n")

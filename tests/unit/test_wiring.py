@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gateway.access import Caller
 from gateway.errors import RequestRefused
 from gateway.formats import Quirks
 from gateway.formats.openai.presets import PRESETS
-from gateway.routing import Retry, Streaming, Timeouts
+from gateway.routing import Caller, Retry, Streaming, Timeouts
 from gateway.settings import ConfigurationError, load
 from gateway.wiring import ANSWERS, UPSTREAMS, Access, Server, Wiring, resolved, wire
 

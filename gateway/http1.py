@@ -4,15 +4,20 @@ What came since the reader last looked is handed over as one piece. Bytes come b
 the failure that followed it is raised, also while the reader was paused. Leaving aborts the socket at once, in any phase.
 
 Deliberate oddities:
-* httptools fires header-complete *and* message-complete for a 1xx, has no limit on header bytes, and no call for the end of
-  a connection: interim answers are skipped, bytes counted and the end judged from the headers, here.
+* httptools fires header-complete *and* message-complete for a 1xx, has no limit on header bytes, tells trailers like headers, and
+  has no call for the end of a connection: interim answers are skipped, bytes counted and the end judged from the headers, here.
 * uvloop's `create_connection` knows no happy eyeballs: aiohappyeyeballs finds the socket.
+* A `BufferedProtocol`: the loops' own reads of 256 KB would double what may wait for the reader.
+* TLS by hand over memory: the loops' own keeps 256 KiB or more of every connection for itself, and a RST that comes while the
+  reader is paused makes it throw away what it has received.
 """
 
 import asyncio
+import os
+import re
+import socket
 import ssl
-from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
 import aiohappyeyeballs
@@ -20,82 +25,101 @@ import anyio
 import httptools
 import httpx
 
-HEAD_LIMIT = 64 * 1024  # bytes of a response's head, as nginx and most servers have it
-PAUSE_ABOVE = 256 * 1024  # bytes waiting for the reader: then the provider feels back-pressure
-PIECE = 64 * 1024  # bytes handed out at once
+HEAD_LIMIT = 64 * 1024  # bytes of a response's head, as nginx and most servers have it; and of what else is no body
+WAITING_LIMIT = 256 * 1024  # bytes waiting for the reader: then the provider feels back-pressure
+PIECE = 64 * 1024  # bytes read from the socket, and handed out, at once
 IDLE_CONNECTIONS = 100  # kept per provider,
 IDLE_TIME = 30.0  # seconds at most
 ATTEMPT_DELAY = 0.25  # seconds between the addresses of one name (RFC 8305)
+
+_UNWRITABLE = re.compile(rb"[\r\n\0]")
 
 Origin = tuple[str, str, int]
 
 
 class Http1Transport(httpx.AsyncBaseTransport):
-    """One provider's connections. Honours `extensions["timeout"]["connect"]` (seconds) and `extensions["trace"]`
-    (`connection.connect_tcp.started`: the connection is not a reused one). Raises httpx's exceptions."""
+    """One provider's connections, for requests whose body is bytes. Raises httpx's exceptions.
 
-    def __init__(self, ssl_context: ssl.SSLContext | None = None) -> None:
+    Honours `extensions["timeout"]["connect"]` (seconds, from the look-up of the name to the end of the TLS handshake) and
+    `extensions["trace"]`, with two events: `connection.connect_tcp.started`, the connection is not a reused one; and
+    `answer.began`, told only before a failure: some byte of the answer came.
+    """
+
+    def __init__(self, ssl_context: ssl.SSLContext | None = None, *, idle_time: float = IDLE_TIME) -> None:
         self._ssl = ssl_context
-        self._idle: dict[Origin, deque[_Connection]] = {}
+        self._idle_time = idle_time
+        self._idle: dict[Origin, dict[_Connection, asyncio.TimerHandle]] = {}
+        self._closed = False
+        # One for all: a loop fills it and has it read before it turns to another connection.
+        self._buffer = memoryview(bytearray(PIECE))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
         url = request.url
-        origin = (url.scheme, url.host, url.port or (443 if url.scheme == "https" else 80))
-        connection = self._reuse(origin) or await self._dial(origin, request.extensions)
+        origin = (url.scheme, url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80))
+        head, body = _head(request), await request.aread()
+        trace: Callable[[str, Any], Awaitable[None]] | None = request.extensions.get("trace")
+        connection = self._reuse(origin)
+        if connection is None:
+            if trace is not None:
+                await trace("connection.connect_tcp.started", {})
+            connection = await self._dial(origin, request.extensions)
         try:
-            connection.begin(_head(request) + await request.aread())
+            connection.begin(head, body)
             status, headers = await connection.head()
-        except BaseException:
+        except BaseException as error:
             connection.abort()
+            if trace is not None and connection.heard and isinstance(error, httpx.HTTPError):
+                await trace("answer.began", {})
             raise
         return httpx.Response(status, headers=headers, stream=_Body(self, origin, connection))
 
     async def aclose(self) -> None:
-        for connections in self._idle.values():
-            while connections:
-                connections.pop().abort()
+        self._closed = True
+        for idle in self._idle.values():
+            for connection in list(idle):
+                connection.abort()
 
     def put_back(self, origin: Origin, connection: "_Connection") -> None:
-        """A connection whose answer is complete: kept if it may carry another, else aborted."""
-        idle = self._idle.setdefault(origin, deque())
-        if connection.reusable and len(idle) < IDLE_CONNECTIONS:
-            connection.rest(idle)
-        else:
+        """A connection after its exchange: kept if it may carry another, else aborted."""
+        idle = self._idle.setdefault(origin, {})
+        if self._closed or not connection.reusable or len(idle) >= IDLE_CONNECTIONS:
             connection.abort()
+            return
+        idle[connection] = asyncio.get_running_loop().call_later(self._idle_time, connection.abort)
+        connection.rest(lambda: idle.pop(connection).cancel())
 
     def _reuse(self, origin: Origin) -> "_Connection | None":
+        """The one used last: the longest idle may grow old and go."""
         idle = self._idle.get(origin)
-        while idle:
-            connection = idle.pop()
-            connection.wake()
-            if connection.reusable:
-                return connection
-            connection.abort()
-        return None
+        if not idle:
+            return None
+        connection, expiry = idle.popitem()
+        expiry.cancel()
+        return connection
 
-    async def _dial(self, origin: Origin, extensions: Any) -> "_Connection":
-        trace: Callable[[str, Any], Awaitable[None]] | None = extensions.get("trace")
-        if trace is not None:
-            await trace("connection.connect_tcp.started", {})
+    async def _dial(self, origin: Origin, extensions: Mapping[str, Any]) -> "_Connection":
         try:
             with anyio.fail_after(extensions.get("timeout", {}).get("connect")):
                 return await self._connect(*origin)
         except TimeoutError as error:
             raise httpx.ConnectTimeout("connecting took too long") from error
-        except (OSError, ssl.SSLError) as error:
-            raise httpx.ConnectError(str(error) or type(error).__name__) from error
+        except (OSError, ValueError) as error:  # ValueError: a name that neither DNS nor TLS can write
+            raise httpx.ConnectError(_reason(error)) from error
 
     async def _connect(self, scheme: str, host: str, port: int) -> "_Connection":
         loop = asyncio.get_running_loop()
-        addresses = await loop.getaddrinfo(host, port, type=1)  # socket.SOCK_STREAM
+        tls = None
+        if scheme == "https":
+            self._ssl = self._ssl or httpx.create_ssl_context(trust_env=False)
+            tls = _Tls(self._ssl, host)
+        addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         found = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=ATTEMPT_DELAY)
+        connection = _Connection(self._buffer, tls)
         try:
-            if scheme == "https":
-                context = self._ssl or ssl.create_default_context()
-                _, connection = await loop.create_connection(_Connection, sock=found, ssl=context, server_hostname=host)
-            else:
-                _, connection = await loop.create_connection(_Connection, sock=found)
+            await loop.create_connection(lambda: connection, sock=found)
+            await connection.secured()
         except BaseException:
+            connection.abort()
             found.close()
             raise
         return connection
@@ -112,6 +136,8 @@ class _Body(httpx.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
+        if self._closed:  # the connection may be another's by now
+            raise httpx.StreamClosed
         piece = await self._connection.read()
         if not piece:
             raise StopAsyncIteration
@@ -123,99 +149,125 @@ class _Body(httpx.AsyncByteStream):
             self._transport.put_back(self._origin, self._connection)
 
 
-class _Connection(asyncio.Protocol):
-    """One connection, one exchange at a time."""
+class _Tls:
+    """One connection's TLS, bytes in and bytes out."""
 
-    def __init__(self) -> None:
+    def __init__(self, context: ssl.SSLContext, host: str) -> None:
+        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
+        self.ready = False  # the handshake is done
+        self.ended = False  # the peer sent its close_notify
+
+    def decrypt(self, received: bytes | memoryview) -> Iterator[bytes]:
+        """What can be read now; at first, the handshake's next step. `ssl.SSLError` comes after what precedes the fault."""
+        self._incoming.write(received)
+        try:
+            if not self.ready:
+                self._object.do_handshake()
+                self.ready = True
+            while plain := self._object.read(PIECE):
+                yield plain
+            self.ended = True
+        except ssl.SSLWantReadError:
+            pass  # the rest is still on its way
+
+    def encrypt(self, plain: bytes) -> None:
+        self._object.write(plain)
+
+    def outgoing(self) -> bytes:
+        return self._outgoing.read()
+
+
+class _Connection(asyncio.BufferedProtocol):
+    """One connection, one exchange at a time. A new one is in its first: some servers refuse before they are asked."""
+
+    def __init__(self, buffer: memoryview, tls: _Tls | None) -> None:
         self._transport: asyncio.Transport | None = None
-        self._parser: Any = None
+        self._buffer = buffer
+        self._tls = tls
         self._waiter: asyncio.Future[None] | None = None
-        self._expiry: asyncio.TimerHandle | None = None
-        self._busy = False  # an exchange is under way
-        self._spoiled = False  # bytes came that nobody asked for
-        self._ended = False  # the peer sent its FIN, or the connection is lost
-        self._reset_exchange()
+        self._leave_pool: Callable[[], object] | None = None  # there while it rests
+        self._spoiled = False  # bytes came that nobody asked for, or the peer will close
+        self._ended = False  # aborted, lost, or the peer sent its FIN
+        self._begin_exchange()
 
-    def _reset_exchange(self) -> None:
+    def _begin_exchange(self) -> None:
+        self._parser: Any = httptools.HttpResponseParser(self)
+        # Old proxies pad the sizes of chunks to a fixed width.
+        self._parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
         self._headers: list[tuple[bytes, bytes]] = []
-        self._head_bytes = 0
         self._status: int | None = None
         self._until_close = False  # neither length nor chunks: the body ends with the connection
-        self._pieces: deque[bytes] = deque()
-        self._waiting = 0  # bytes in pieces
+        self._bodiless = 0  # bytes since the last one of the body
+        self._waiting = bytearray()
+        self._more = False  # the last piece was not all that waited
         self._paused = False
         self._complete = False
-        self._error: Exception | None = None
+        self._error: httpx.HTTPError | None = None
 
-    # what the transport does with it
+    # What the transport does with it.
 
     @property
     def reusable(self) -> bool:
-        return self._complete and self._error is None and not (self._spoiled or self._ended or self._until_close or self._waiting)
+        done = self._complete and not (self._spoiled or self._ended or self._until_close or self._waiting)
+        # A peer that answered before it read the request may never read the rest of it.
+        return done and self._transport is not None and not self._transport.get_write_buffer_size()
 
-    def begin(self, request: bytes) -> None:
-        assert self._transport is not None
-        self._reset_exchange()
-        self._busy = True
-        self._parser = httptools.HttpResponseParser(self)
-        self._transport.write(request)
+    @property
+    def heard(self) -> bool:
+        return self._status is not None or self._bodiless > 0
+
+    async def secured(self) -> None:
+        while self._tls is not None and not self._tls.ready:
+            await self._news()
+
+    def begin(self, head: bytes, body: bytes) -> None:
+        if self._leave_pool is not None:
+            self._leave_pool = None
+            self._begin_exchange()
+        if len(body) <= PIECE:
+            self._write(head + body)  # one segment
+        else:
+            self._write(head)
+            self._write(body)
 
     async def head(self) -> tuple[int, list[tuple[bytes, bytes]]]:
         while self._status is None:
-            if self._error is not None:
-                raise self._error
-            await self._wait()
+            await self._news()
         return self._status, self._headers
 
     async def read(self) -> bytes:
         """What came since the last time, ≤ 64 KiB; b"" at the end."""
-        while not self._pieces:
-            if self._error is not None:
-                raise self._error
+        if self._more:
+            await asyncio.sleep(0)  # nobody gets all that may wait in one turn of the loop
+        while not self._waiting:
             if self._complete:
                 return b""
-            await self._wait()
-        piece = self._take()
-        self._waiting -= len(piece)
-        if self._paused and self._waiting <= PIECE:
+            await self._news()
+        piece = bytes(self._waiting[:PIECE])
+        del self._waiting[:PIECE]
+        self._more = bool(self._waiting)
+        if self._paused and len(self._waiting) <= PIECE and self._transport is not None and not self._ended:
             self._paused = False
-            if self._transport is not None and not self._ended:
-                self._transport.resume_reading()
+            self._transport.resume_reading()
         return piece
 
-    def _take(self) -> bytes:
-        pieces = self._pieces
-        first = pieces.popleft()
-        if len(first) >= PIECE or not pieces:
-            if len(first) > PIECE:
-                pieces.appendleft(first[PIECE:])
-            return first[:PIECE]
-        taken, size = [first], len(first)
-        while pieces and size + len(pieces[0]) <= PIECE:
-            taken.append(pieces.popleft())
-            size += len(taken[-1])
-        return b"".join(taken)
-
-    def rest(self, idle: "deque[_Connection]") -> None:
-        """Into the pool, for a while."""
-        self._busy = False
-
-        def expire() -> None:
-            idle.remove(self)
-            self.abort()
-
-        self._expiry = asyncio.get_running_loop().call_later(IDLE_TIME, expire)
-        idle.append(self)
-
-    def wake(self) -> None:
-        if self._expiry is not None:
-            self._expiry.cancel()
+    def rest(self, leave_pool: Callable[[], object]) -> None:
+        """In the pool; `leave_pool` is called if it ends there."""
+        self._leave_pool = leave_pool
 
     def abort(self) -> None:
+        self._ended = True
         if self._transport is not None:
             self._transport.abort()
+        if self._leave_pool is not None:
+            leave_pool, self._leave_pool = self._leave_pool, None
+            leave_pool()
 
-    async def _wait(self) -> None:
+    async def _news(self) -> None:
+        """Until something changes; raises what went wrong."""
+        if self._error is not None:
+            raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
         try:
             await self._waiter
@@ -226,25 +278,33 @@ class _Connection(asyncio.Protocol):
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    # asyncio's protocol
+    def _write(self, plain: bytes) -> None:
+        if self._transport is None or self._ended:
+            return  # the reader hears of it
+        if self._tls is not None:
+            self._tls.encrypt(plain)
+            plain = self._tls.outgoing()
+        self._transport.write(plain)
+
+    # asyncio's protocol.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport  # type: ignore[assignment]  # uvloop's are no asyncio.Transport by type
+        if self._tls is not None:
+            self._decrypt(self._tls, b"")
 
-    def data_received(self, data: bytes) -> None:
-        if not self._busy or self._complete:
-            self._spoiled = True
-            if not self._busy:
-                self.abort()
-            return
-        if self._status is None:
-            self._head_bytes += len(data)
-        try:
-            self._parser.feed_data(data)
-        except httptools.HttpParserError as error:
-            self._misread(error)
-        if self._status is None and self._head_bytes > HEAD_LIMIT:
-            self._fail(httpx.RemoteProtocolError(f"the answer's head is larger than {HEAD_LIMIT // 1024} KiB"))
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer
+
+    def buffer_updated(self, nbytes: int) -> None:
+        received = self._buffer[:nbytes]
+        if self._tls is None:
+            self._parse(received)
+        else:
+            self._decrypt(self._tls, received)
+        if len(self._waiting) > WAITING_LIMIT - PIECE and not self._paused and self._transport is not None and not self._ended:
+            self._paused = True
+            self._transport.pause_reading()
         self._tell()
 
     def eof_received(self) -> bool:
@@ -253,72 +313,108 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._end(exc)
-        self._transport = None
+        self._transport = self._parser = None  # the parser points back at its callbacks
 
-    def _end(self, exc: Exception | None) -> None:
-        self._ended = True
-        if self._busy and not self._complete and self._error is None:
-            if exc is None and self._status is not None and self._until_close:
-                self._complete = True
-            elif self._status is None:
-                self._error = httpx.RemoteProtocolError("the connection closed without an answer") if exc is None else _read_error(exc)
-            else:
-                self._error = httpx.RemoteProtocolError("the connection closed inside the body") if exc is None else _read_error(exc)
+    def _decrypt(self, tls: _Tls, received: bytes | memoryview) -> None:
+        try:
+            for plain in tls.decrypt(received):
+                self._parse(plain)
+        except ssl.SSLError as error:
+            self._fail(httpx.ReadError(_reason(error)) if tls.ready else httpx.ConnectError(_reason(error)))
+        outgoing = tls.outgoing()
+        if outgoing and self._transport is not None and not self._ended:
+            self._transport.write(outgoing)
+        if tls.ended:
+            self._end(None)
+
+    def _parse(self, received: bytes | memoryview) -> None:
+        if self._leave_pool is not None:
+            self.abort()
+            return
+        self._bodiless += len(received)
+        try:
+            self._parser.feed_data(received)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            self._fail(httpx.RemoteProtocolError(f"the answer is no HTTP/1.1: {error}"))
+        if self._bodiless > HEAD_LIMIT:
+            what = "the answer's head is larger than" if self._status is None else "something that is no body is larger than"
+            self._fail(httpx.RemoteProtocolError(f"{what} {HEAD_LIMIT // 1024} KiB"))
+
+    def _end(self, error: Exception | None) -> None:
+        if error is None and self._until_close and self._error is None:
+            self._complete = True
+        elif self._tls is not None and not self._tls.ready:
+            self._fail(httpx.ConnectError(_reason(error) if error else "the connection closed in the TLS handshake"))
+        elif error is not None:
+            self._fail(httpx.ReadError(_reason(error)))
+        elif self._status is not None:
+            self._fail(httpx.RemoteProtocolError("the connection closed inside the body"))
+        else:
+            self._fail(httpx.RemoteProtocolError("the connection closed " + ("inside the head" if self.heard else "without an answer")))
+        self.abort()
         self._tell()
 
-    def _misread(self, error: Exception) -> None:
-        if self._complete:
-            self._spoiled = True  # bytes behind a complete answer: not this answer's fault
-        else:
-            self._fail(httpx.RemoteProtocolError(f"the answer is no HTTP/1.1: {error}"))
-
-    def _fail(self, error: Exception) -> None:
-        if self._error is None:
+    def _fail(self, error: httpx.HTTPError) -> None:
+        """A complete answer stays one, whatever comes behind it; of several failures the first counts."""
+        self._spoiled = True
+        if not self._complete and self._error is None:
             self._error = error
-        self.abort()
+            self.abort()
 
-    # httptools' callbacks
+    # httptools' callbacks. Nothing behind a complete answer, and no trailer, may change it.
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._headers.append((name.lower(), value))
+        if self._status is None:
+            self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
-        if self._complete:
-            self._spoiled = True
-            return
         status = self._parser.get_status_code()
-        if 100 <= status < 200:
+        if self._status is not None:
+            self._spoiled = True
+        elif status == 101 or status < 100:
+            self._fail(httpx.RemoteProtocolError(f"the answer's status is {status}, which nobody asked for"))
+        elif status < 200:
             self._headers = []
-            if status == 101:
-                self._fail(httpx.RemoteProtocolError("the answer switches protocols, which nobody asked for"))
-            return
-        names = {name for name, _ in self._headers}
-        codings = [value.strip().lower() for name, value in self._headers if name == b"transfer-encoding"]
-        bodiless = status in (204, 304)
-        self._until_close = not bodiless and b"content-length" not in names and not (codings and codings[-1].endswith(b"chunked"))
-        self._status = status
+        elif sum(len(name) + len(value) for name, value in self._headers) > HEAD_LIMIT:
+            self._fail(httpx.RemoteProtocolError(f"the answer's head is larger than {HEAD_LIMIT // 1024} KiB"))
+        else:
+            codings = {coding.strip() for coding in b",".join(self._all(b"transfer-encoding")).lower().split(b",")} - {b"", b"identity"}
+            if codings - {b"chunked"}:
+                self._fail(httpx.RemoteProtocolError("the answer has a transfer-encoding that nobody asked for"))
+                return
+            self._until_close = not (codings or self._all(b"content-length") or status in (204, 304))
+            self._status = status
 
     def on_body(self, body: bytes) -> None:
-        if self._complete or self._status is None:
-            return
-        self._pieces.append(body)
-        self._waiting += len(body)
-        if self._waiting > PAUSE_ABOVE and not self._paused and self._transport is not None:
-            self._paused = True
-            self._transport.pause_reading()
+        if self._status is not None and not self._complete:
+            self._bodiless = 0
+            self._waiting += body
 
     def on_message_complete(self) -> None:
         if self._status is not None and not self._until_close:
             self._complete = True
-            if not self._parser.should_keep_alive():
-                self._spoiled = True
+            self._spoiled = self._spoiled or not self._parser.should_keep_alive()
 
-
-def _read_error(error: Exception) -> httpx.ReadError:
-    return httpx.ReadError(str(error) or type(error).__name__)
+    def _all(self, name: bytes) -> list[bytes]:
+        return [value for other, value in self._headers if other == name]
 
 
 def _head(request: httpx.Request) -> bytes:
     lines = [b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
-    lines += [b"%b: %b" % field for field in request.headers.raw]
+    for name, value in request.headers.raw:
+        line = b"%b: %b" % (name, value)
+        if _UNWRITABLE.search(line):
+            raise httpx.LocalProtocolError(f"the value of the request's header {name.decode('latin-1')!r} holds a line break")
+        lines.append(line)
     return b"\r\n".join([*lines, b"", b""])
+
+
+def _reason(error: Exception) -> str:
+    """Short, and without the addresses that asyncio writes into its messages."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"the certificate was refused: {error.verify_message.rstrip('.')}"
+    if isinstance(error, ssl.SSLError):
+        return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+    if isinstance(error, OSError) and error.errno and error.errno > 0:
+        return os.strerror(error.errno)
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -48,12 +48,16 @@ def replacing(*pairs: tuple[str, str]) -> Edit:
     return edit
 
 
-def nginx_program() -> str:
-    if found := shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin"):
-        return found
-    absent = "These tests run the real nginx and there is none: apt-get install nginx"
-    assert os.environ.get("REQUIRE_NGINX") != "1", absent
-    pytest.skip(absent)
+def nginx_program() -> str | None:
+    return shutil.which("nginx", path=f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/usr/local/sbin")
+
+
+@pytest.fixture(autouse=True)
+def _nginx_is_there() -> None:
+    if nginx_program() is None:
+        absent = "These tests run the real nginx and there is none: apt-get install nginx"
+        assert os.environ.get("REQUIRE_NGINX") != "1", absent
+        pytest.skip(absent)
 
 
 class Nginx:
@@ -108,7 +112,7 @@ def files(*gateways: int, place: str = HERE, names: str = "", site: Edit = str) 
 
 
 def arguments(folder: Path) -> tuple[str, ...]:
-    return (nginx_program(), "-e", f"{folder}/error.log", "-p", str(folder), "-c", f"{folder}/nginx.conf")
+    return (nginx_program() or "nginx", "-e", f"{folder}/error.log", "-p", str(folder), "-c", f"{folder}/nginx.conf")
 
 
 @asynccontextmanager

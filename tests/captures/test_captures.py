@@ -111,6 +111,8 @@ def folded(said: list[Json]) -> list[Json]:
                 blocks[-1]["said"] += "".join(value for key, value in event["delta"].items() if key != "type")
             case "content_block_stop":
                 blocks[-1] |= {key: event[key] for key in ("input", "invalid_input") if key in event}
+            case _:
+                pass
     return blocks
 
 

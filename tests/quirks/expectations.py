@@ -114,6 +114,8 @@ def short_form(said: list[Json]) -> Iterator[list[Any]]:
                 yield ["message_delta", event["delta"]["stop_reason"], event["usage"]]
             case "error":
                 yield ["error", event["error"]["type"], event["error"]]
+            case _:
+                pass
 
 
 def joined(rows: Iterator[list[Any]]) -> list[list[Any]]:

@@ -103,6 +103,7 @@ async def running(configuration: Json, around: Callable[[Any], Any] = lambda app
                 for answer in tuple(gateway.answers):
                     answer.abort()
                 uvicorn.should_exit = True
+                await serving  # not by the group, which cancels where a test fails: an unclosed listener keeps the loop from closing
 
 
 @dataclass

@@ -122,7 +122,7 @@ async def measure_first_delta(direct: System, systems: list[System]) -> Row:
 
 
 async def measure_crowd(systems: list[System], upstream: Client) -> list[Row]:
-    results = await rounds(3, "500 streams", systems, measures.crowd, upstream, streams=500, rate=10, deltas=40)
+    results = await rounds(3, "500 streams", systems, measures.crowd, upstream, streams=500, rate=10, deltas=45)
     cpu, middle, late = (
         medians({name: [getattr(one, field) for one in found] for name, found in results.items()}) for field in ("cpu", "p50", "p99")
     )
@@ -201,36 +201,45 @@ def wanted(name: str) -> bool:
 
 async def main() -> int:
     paint = Paint(sys.stdout.isatty() and "NO_COLOR" not in os.environ)
-    began = time.monotonic()
     gc.disable()  # the client's pauses would look like the gateway's delays
-    peer_report: Report | str = ""
     with everything() as (upstream, processes):
-        before = busy() - sum(process.cpu() for process in processes.values())
-        sections = await run(upstream, processes)
-        others = busy() - sum(process.cpu() for process in processes.values()) - before
-        share = others / (time.monotonic() - began) * 100
-        notes = ["CPU is user and system time of the process under test. Medians of rounds in turns. Every stream was counted and hashed."]
-        if TESTED is None:
-            notes.append("There is one core only: the load ran beside the process under test, and delays are worth little.")
-        notes.append(
-            f"Other programs used {share:.0f} % of the core of the process under test"
-            + (": the machine was not quiet, and delays and paced costs are too high." if share > 5 else ".")
-        )
+        report = await compare(upstream, processes)
+        say("")
+        print(table(report, paint))
+        if wanted("WRITE"):
+            write(report)
         if wanted("PEERS"):
-            peer_report = await peers.compare(upstream, System.of(processes["gateway"]), rounds)
-    say("")
-    notes.append(f"Took {time.monotonic() - began:.0f} s.")
-    report = Report(time.strftime("%-d %B %Y"), machine(), versions(), sections, notes)
-    print(table(report, paint))
-    if peer_report:
-        print(peer_report if isinstance(peer_report, str) else table(peer_report, paint, ("gateway", "litellm")))
-    if wanted("WRITE"):
-        docs = ROOT / "docs"
-        docs.mkdir(exist_ok=True)
-        (docs / "bench.json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
-        (docs / "bench.svg").write_text(plot.svg(report), "utf-8")
-        print("  Written: docs/bench.json, docs/bench.svg\n")
+            beside = await peers.compare(upstream, System.of(processes["gateway"]), rounds)
+            say("")
+            print(beside if isinstance(beside, str) else table(beside, paint, ("gateway", "litellm")))
     return 0
+
+
+async def compare(upstream: Process, processes: dict[str, Process]) -> Report:
+    def others() -> float:
+        return busy() - sum(process.cpu() for process in processes.values())
+
+    began, before = time.monotonic(), others()
+    sections = await run(upstream, processes)
+    took = time.monotonic() - began
+    share = (others() - before) / took * 100
+    notes = ["CPU is user and system time of the process under test. Medians of rounds in turns. Every stream was counted and hashed."]
+    if TESTED is None:
+        notes.append("There is one core only: the load ran beside the process under test, and delays are worth little.")
+    notes.append(
+        f"Other programs used {share:.0f} % of the core of the process under test"
+        + (": the machine was not quiet, and delays and paced costs are too high." if share > 5 else ".")
+    )
+    notes.append(f"Took {took:.0f} s.")
+    return Report(time.strftime("%-d %B %Y"), machine(), versions(), sections, notes)
+
+
+def write(report: Report) -> None:
+    docs = ROOT / "docs"
+    docs.mkdir(exist_ok=True)
+    (docs / "bench.json").write_bytes(msgspec.json.format(msgspec.json.encode(report), indent=2) + b"\n")
+    (docs / "bench.svg").write_text(plot.svg(report), "utf-8")
+    print("  Written: docs/bench.json, docs/bench.svg\n")
 
 
 if __name__ == "__main__":

@@ -134,7 +134,7 @@ class Connection(asyncio.Protocol):
         self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self.transport = transport
+        self.transport: asyncio.Transport = transport  # type: ignore[assignment]  # uvloop's are no asyncio.Transport by type
 
     def ask(self, request: bytes) -> Reply:
         loop = asyncio.get_running_loop()

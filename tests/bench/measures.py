@@ -9,6 +9,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from tests.bench import answers
@@ -121,9 +122,9 @@ class Crowd:
 
 
 async def crowd(system: System, upstream: Client, *, streams: int, rate: int, deltas: int) -> Crowd:
-    """Many streams at once: the CPU while all of them speak, and how late the deltas arrive."""
+    """Many streams at once: the CPU, and how late the deltas arrive, while all of them speak."""
     seconds = deltas / rate
-    spread = 1.0  # seconds in which the streams begin
+    spread = 1.5  # seconds in which the streams begin
     window: list[tuple[float, float]] = []
 
     async def watch() -> None:
@@ -132,11 +133,11 @@ async def crowd(system: System, upstream: Client, *, streams: int, rate: int, de
             window.append((time.monotonic(), system.process.cpu()))
 
     _, replies = await asyncio.gather(watch(), _together(system, CLAUDE, streams, rate, deltas, spread))
-    delays = await _delays(upstream, replies)
+    times = await _times(upstream, replies)
     for reply, _ in replies:
         check(reply, answers.digest(deltas))
     (start, before), (end, after) = window
-    cuts = statistics.quantiles(delays, n=100)
+    cuts = statistics.quantiles([(arrived - written) * 1e3 for written, arrived in times if start <= written <= end], n=100)
     return Crowd((after - before) / (end - start) * 100, cuts[49], cuts[98])
 
 
@@ -155,7 +156,7 @@ async def beside(system: System, upstream: Client, heavy: str, *, streams: int, 
         raise Wrong(f"{system.name} took {flood.times[-1] - flood.asked:.1f} s for the heavy stream, longer than the others lasted")
     for reply, _ in replies:
         check(reply, answers.digest(deltas))
-    return max(await _delays(upstream, replies))
+    return max((arrived - written) * 1e3 for written, arrived in await _times(upstream, replies))
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +177,7 @@ async def aborts(system: System, upstream: Client, mode: str, *, count: int, at_
             connection = await Client(system.process.port).connection()
             connection.ask(system.request(model if mode == "flowing" else f"silent.0.0.{name}"))
             leaving.append((connection, name))
-        await _until(lambda: upstream.get("/streams"), {name for _, name in leaving}.issubset)
+        await _until(partial(upstream.get, "/streams"), {name for _, name in leaving}.issubset)
         if mode == "flowing":
             for connection, _ in leaving:
                 await connection.begun()
@@ -187,7 +188,7 @@ async def aborts(system: System, upstream: Client, mode: str, *, count: int, at_
             connection.transport.abort()
             await asyncio.sleep(0.002)
         for name, since in left.items():
-            seen = await _until(lambda name=name: upstream.get(f"/closed/{name}"), bool, 2.0)
+            seen = await _until(partial(upstream.get, f"/closed/{name}"), bool, 2.0)
             if seen:
                 times.append((seen - since) * 1e3)
             else:
@@ -227,7 +228,7 @@ async def _open(system: System, upstream: Client, streams: int) -> AsyncIterator
     finally:
         for connection in connections:
             connection.transport.abort()
-        await _until(lambda: upstream.get("/streams"), lambda found: not found, 5.0)
+        await _until(partial(upstream.get, "/streams"), lambda found: not found, 5.0)
 
 
 async def _together(
@@ -243,13 +244,12 @@ async def _together(
     return await _all(one(number) for number in range(streams))
 
 
-async def _delays(upstream: Client, replies: list[tuple[Reply, str]]) -> list[float]:
-    """ms from each delta's write to its arrival."""
-    delays = []
+async def _times(upstream: Client, replies: list[tuple[Reply, str]]) -> list[tuple[float, float]]:
+    """When each delta was written and when it arrived."""
+    times: list[tuple[float, float]] = []
     for reply, name in replies:
-        sent = await upstream.get(f"/sent/{name}")
-        delays += [(arrived - written) * 1e3 for arrived, written in zip(reply.arrivals(), sent, strict=True)]
-    return delays
+        times += zip(await upstream.get(f"/sent/{name}"), reply.arrivals(), strict=True)
+    return times
 
 
 async def _all(awaitables: Any) -> list[Any]:

@@ -27,6 +27,8 @@ model_list:
 litellm_settings: {{ telemetry: false }}
 """
 
+PERMIT = "LITELLM_DANGEROUSLY_PERMIT_WEAK_OR_UNSET_MASTER_KEY"
+
 Rounds = Callable[..., Awaitable[dict[str, list[float]]]]
 
 
@@ -38,7 +40,8 @@ async def compare(upstream: Process, gateway: System, rounds: Rounds) -> Report 
         folder, port = Path(name), free_port()
         (folder / "litellm.yaml").write_text(CONFIGURATION.format(port=upstream.port))
         command = [program, "--config", str(folder / "litellm.yaml"), "--port", str(port), "--host", "127.0.0.1"]
-        quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}  # the latter keeps it from asking the network
+        # The second keeps it from asking the network; without the third it starts with a key only.
+        quiet = {"LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True", PERMIT: "true"}
         with running("litellm", command, port, TESTED, folder, quiet) as process:
             return await _compare(System.of(upstream), [gateway, System.of(process)], rounds, _version(program))
 

@@ -34,13 +34,13 @@ closed: dict[str, float] = {}
 
 class Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = transport
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]  # uvloop's are no asyncio.Transport by type
         self._received = b""
         self._stream = ""
         self._timer: asyncio.TimerHandle | None = None
         self._pending: Iterator[bytes] = iter(())
         self._socket: int = transport.get_extra_info("socket").fileno()
-        transport.set_write_buffer_limits(0)
+        self._transport.set_write_buffer_limits(0)
 
     def data_received(self, data: bytes) -> None:
         self._received += data

@@ -27,7 +27,7 @@ from tests.upstream import Answer, Request, ScriptedUpstream, full_listener
 FLOOD = 400
 PARAGRAPH = delta("x" * 60_000)
 LONG_WAIT = refusal(429, retry_after="9")
-AT_ONCE = 10  # clients of one batch
+FEW = 2  # floods at once: more would wait for each other's, not for the abort
 WAYS: tuple[Way, ...] = ("fin", "rst")
 FORMATS = ("native", "text", "ndjson", "whole")
 
@@ -42,6 +42,7 @@ class Phase:
     answer: Answer
     reached: Reached
     small_buffers: bool = False
+    at_once: int = 10
     formats: tuple[str, ...] = FORMATS
 
 
@@ -102,8 +103,8 @@ PHASES = (
     Phase("after message_start", stream(START, Hang()), sent(len(START) + 50)),
     Phase("silence in mid-stream", stream(BEGUN, Hang()), reading),
     Phase("flowing", stream(BEGUN, *(Wait(0.002), Send(delta("word "))) * 2000, Hang()), reading),
-    Phase("flooding", stream(BEGUN, *(PARAGRAPH,) * FLOOD, Hang()), gulping),
-    Phase("client does not read", stream(BEGUN, *(PARAGRAPH,) * FLOOD, Hang()), blocked, True, ("native", "text", "ndjson")),
+    Phase("flooding", stream(BEGUN, *(PARAGRAPH,) * FLOOD, Hang()), gulping, at_once=FEW),
+    Phase("client does not read", stream(BEGUN, *(PARAGRAPH,) * FLOOD, Hang()), blocked, True, FEW, ("native", "text", "ndjson")),
     Phase("retry's wait", LONG_WAIT, waiting),
 )
 
@@ -155,7 +156,7 @@ class Stage:
         row = Row(self.phase.name, way, format, [])
         descriptors = _descriptors()
         while len(row.times) < amount:
-            row.times += await self._batch(min(AT_ONCE, amount - len(row.times)), way, format)
+            row.times += await self._batch(min(self.phase.at_once, amount - len(row.times)), way, format)
         await self.check(descriptors)
         return row
 
@@ -181,45 +182,44 @@ class Stage:
             batch = Batch(self.gateway, clients, requests, format)
             await self.phase.reached(batch)
             assert all(request.closed is None for request in requests), "closed too early"
-            left = []
-            for client in clients:
-                left.append(client.leave(way))
-                await asyncio.sleep(0)
             try:
-                return await self._gone(left, requests, begun)
+                # One after the other: each time is that of one abort, while the rest of the batch goes on.
+                return [await self._one(client, way, requests, begun + number) for number, client in enumerate(clients)]
             except TimeoutError as error:
                 raise Leak(f"{self.phase.name}: {error}") from error
 
-    async def _gone(self, left: list[float], requests: list[Request], begun: int) -> list[float]:
-        """Which client's request it was is not known: batches are small, so the order is taken for the clients'."""
-        for number in range(len(left)):
-            await self.gateway.record(begun + number, self.deadline)
-        if self.phase.name == "retry's wait":
-            closed = sorted(log.arrived for log in self.gateway.logs if hasattr(log, "line"))[begun : begun + len(left)]
-        else:
-            closed = sorted([await request.until_closed(self.deadline) for request in requests])
-        return [max(end - start, 0.0) for start, end in zip(sorted(left), closed, strict=True)]
+    async def _one(self, client: Client, way: Way, requests: list[Request], number: int) -> float:
+        """From the client's leaving until its request is closed at the provider: the one that was still open before."""
+        still = [request for request in requests if request.closed is None]
+        left = client.leave(way)
+        await self.gateway.record(number, self.deadline)
+        if self.phase.name == "retry's wait":  # nothing is open then: until the stream's end is recorded
+            return self.gateway.ended(number) - left
+        await requests[0].connection.bell.until(
+            lambda: any(request.closed for request in still), "the gateway closes its connection", self.deadline
+        )
+        (closed,) = [request.closed for request in still if request.closed is not None]
+        return closed - left
 
 
 async def abort_while_dialling(amount: int, way: Way, format: str) -> Row:
-    """Those that were dialling; the kernel's table says so."""
+    """Those that were dialling; the kernel's table says so. It is slow to read, so the batches are larger."""
     row = Row("dialling", way, format, [])
     async with full_listener() as listener:
         wired = wiring(provider(f"http://127.0.0.1:{listener.port}"), timeouts=Timeouts(connect=60))
         async with running(wired) as gateway:
             descriptors = _descriptors()
             while len(row.times) < amount:
-                number, begun = min(AT_ONCE, amount - len(row.times)), len(row.times)
+                number, begun = min(50, amount - len(row.times)), len(row.times)
                 async with AsyncExitStack() as stack:
                     clients = [await stack.enter_async_context(gateway.chat(format=format)) for _ in range(number)]
                     await listener.until_dialling(number)
-                    left = [client.leave(way) for client in clients]
+                    for later, client in enumerate(clients, begun):
+                        left = client.leave(way)
+                        await gateway.record(later)
+                        # Not by the table: a stream's record is written right after its socket is closed.
+                        row.times.append(gateway.ended(later) - left)
                     await listener.until_dialling(0)
-                    for later in range(number):
-                        await gateway.record(begun + later)
-                # The kernel's table takes milliseconds to read: a stream's record is written right after its socket is closed.
-                ended = sorted(log.arrived for log in gateway.logs if hasattr(log, "line"))[begun:]
-                row.times += [end - start for start, end in zip(left, ended, strict=True)]
             await gateway.until_idle()
             await _until_descriptors(descriptors)
             assert {record["outcome"] for record in gateway.records} == {"client_disconnected"}

@@ -97,6 +97,11 @@ class Running:
         await self._bell.until(lambda: len(self.records) > number, f"record {number} is written", deadline)
         return self.records[number]
 
+    def ended(self, number: int) -> float:
+        """When that record was written."""
+        instant: float = [log for log in self.logs if hasattr(log, "line")][number].arrived  # type: ignore[attr-defined]
+        return instant
+
     def tasks(self) -> list[str]:
         """Tasks that the gateway has beyond those it started with."""
         return [task.get_name() for task in asyncio.all_tasks() - self._before if _is_the_gateways(task)]

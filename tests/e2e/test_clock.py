@@ -166,9 +166,9 @@ async def test_text_is_committed_with_its_headers_alone() -> None:
 
 
 async def test_heartbeat_counts_silence_towards_the_client() -> None:
-    words = [step for number in range(20) for step in (Send(delta(f"{number} ")), Wait(0.02))]
+    words = [step for number in range(40) for step in (Send(delta(f"{number} ")), Wait(0.02))]
     async with ScriptedUpstream(lambda _: stream(START, BLOCK, *words, ENDING)) as upstream:
-        wired = wiring(provider(upstream.url), streaming=Streaming(heartbeat=0.25, commit_after=NEVER))
+        wired = wiring(provider(upstream.url), streaming=Streaming(heartbeat=0.5, commit_after=NEVER))
         async with running(wired) as gateway, gateway.chat() as client:
             assert "ping" not in kinds(await client.events())
 
@@ -218,9 +218,9 @@ async def test_comments_do_not_satisfy_first_token() -> None:
 
 async def test_start_of_thinking_satisfies_first_token() -> None:
     async with ScriptedUpstream(
-        lambda _: stream(START, block("thinking"), Wait(0.3), BLOCK_STOP, block(index=1), delta("Hi", 1), ENDING)
+        lambda _: stream(START, block("thinking"), Wait(0.7), BLOCK_STOP, block(index=1), delta("Hi", 1), ENDING)
     ) as upstream:
-        wired = wiring(provider(upstream.url), timeouts=Timeouts(first_token=0.1))
+        wired = wiring(provider(upstream.url), timeouts=Timeouts(first_token=0.4))
         async with running(wired) as gateway, gateway.chat() as client:
             assert await client.head() == 200
             assert well_formed(await client.events())[-1]["type"] == "message_stop"
@@ -241,7 +241,7 @@ async def test_bytes_hold_idle_off() -> None:
     words = [step for number in range(10) for step in (Wait(0.05), Send(delta(f"{number}")))]
     async with (
         ScriptedUpstream(lambda _: stream(START + BLOCK, *words, ENDING)) as upstream,
-        running(wiring(provider(upstream.url), timeouts=Timeouts(idle=0.25))) as gateway,
+        running(wiring(provider(upstream.url), timeouts=Timeouts(idle=0.4))) as gateway,
         gateway.chat() as client,
     ):
         assert text(well_formed(await client.events())) == "0123456789"
@@ -251,9 +251,9 @@ async def test_bytes_hold_idle_off() -> None:
 async def test_comments_and_pings_hold_idle_off_five_times_as_long(noise: bytes) -> None:
     steps = [step for _ in range(200) for step in (Wait(0.02), Send(noise))]
     async with ScriptedUpstream(lambda _: stream(BEGUN, *steps)) as upstream:
-        async with running(wiring(provider(upstream.url), timeouts=Timeouts(idle=0.15))) as gateway, gateway.chat() as client:
+        async with running(wiring(provider(upstream.url), timeouts=Timeouts(idle=0.3))) as gateway, gateway.chat() as client:
             events = well_formed(await client.events())
-        # 5 × 0.15 s of noise, one every 0.02 s at the fastest: more of it than one idle time would have let pass.
+        # 5 × 0.3 s of noise, one every 0.02 s at the fastest: more of it than one idle time would have let pass.
         assert upstream.requests[0].sent > len(BEGUN) + 10 * len(noise)
         assert not upstream.requests[0].answered
     assert events[-1]["error"]["code"] == "idle_timeout"
@@ -315,9 +315,9 @@ async def test_finish_reason_without_the_end_finishes_soon(noise: bytes) -> None
 
 
 async def test_content_after_a_finish_reason_reopens_the_answer() -> None:
-    script = stream(OPENAI_BEGUN + OPENAI_FINISH, Wait(0.05), openai_text(" again"), Wait(0.4), openai_text("!"), OPENAI_FINISH, Hang())
+    script = stream(OPENAI_BEGUN + OPENAI_FINISH, Wait(0.05), openai_text(" again"), Wait(0.7), openai_text("!"), OPENAI_FINISH, Hang())
     async with ScriptedUpstream(lambda _: script) as upstream:
-        wired = wiring(provider(upstream.url, "gpt", "openai"), timeouts=Timeouts(finish=0.2))
+        wired = wiring(provider(upstream.url, "gpt", "openai"), timeouts=Timeouts(finish=0.4))
         async with running(wired) as gateway, gateway.chat() as client:
             events = well_formed(await client.events())
     assert (text(events), events[-1]["type"]) == ("Hello again!", "message_stop")
@@ -334,7 +334,7 @@ async def test_stop_reason_of_claude_without_message_stop_finishes_soon() -> Non
 
 async def test_finish_holds_although_total_has_passed() -> None:
     async with ScriptedUpstream(lambda _: stream(BEGUN + BLOCK_STOP + REASON, Hang())) as upstream:
-        wired = wiring(provider(upstream.url), timeouts=Timeouts(finish=0.3, total=0.15))
+        wired = wiring(provider(upstream.url), timeouts=Timeouts(finish=0.9, total=0.5))
         async with running(wired) as gateway, gateway.chat() as client:
             assert well_formed(await client.events())[-1]["type"] == "message_stop"
 

@@ -133,12 +133,12 @@ async def test_retry_after_that_is_too_long_is_told_by_the_last() -> None:
 
 
 async def test_first_token_moves_on() -> None:
-    models, answered, _ = await asked(stream(START, BLOCK, COMMENT, Hang()), timeouts=Timeouts(first_token=0.1))
+    models, answered, _ = await asked(stream(START, BLOCK, COMMENT, Hang()), timeouts=Timeouts(first_token=0.4))
     assert (models, answered) == (["one", "two"], 200)
 
 
 async def test_idle_before_content_moves_on() -> None:
-    models, answered, _ = await asked(stream(START, Hang()), timeouts=Timeouts(idle=0.1))
+    models, answered, _ = await asked(stream(START, Hang()), timeouts=Timeouts(idle=0.4))
     assert (models, answered) == (["one", "two"], 200)
 
 
@@ -207,7 +207,7 @@ async def test_refused_connection_is_tried_at_the_next() -> None:
 
 async def test_connect_timeout_is_tried_at_the_next() -> None:
     async with full_listener() as listener, ScriptedUpstream(lambda _: GOOD) as upstream:
-        wired = wiring(provider(f"http://127.0.0.1:{listener.port}", "dead"), provider(upstream.url), timeouts=Timeouts(connect=0.1))
+        wired = wiring(provider(f"http://127.0.0.1:{listener.port}", "dead"), provider(upstream.url), timeouts=Timeouts(connect=0.4))
         async with running(wired) as gateway, gateway.chat() as client:
             assert (await client.events())[-1]["stats"]["target"] == "claude/m"
 

@@ -55,6 +55,19 @@ async def test_stop_goes_on_listening_until_its_streams_have_ended() -> None:
         assert [record["outcome"] for record in gateway.records()] == ["refused", "finished"]
 
 
+async def test_drain_delay_keeps_the_port_open_although_nothing_runs() -> None:
+    wanted = configuration("http://127.0.0.1:9")
+    wanted["server"] = {"drain_delay": "1s"}
+    async with process(wanted) as gateway:
+        gateway.signal()
+        async with asyncio.timeout(5):
+            while (await gateway.get("/readyz")).status != 503:
+                await asyncio.sleep(0.01)
+        async with gateway.chat() as client:
+            assert await client.head() == 503
+        assert await gateway.exit_code() == 0
+
+
 async def test_streams_that_outlast_the_grace_end_with_an_error() -> None:
     async with ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream, process(configuration(upstream.url)) as gateway:
         async with AsyncExitStack() as stack:

@@ -91,8 +91,8 @@ class OpenAIDecoder:
                 delta = value.choices[0].delta
                 text, thought = delta.content, delta.reasoning_content or delta.reasoning
                 if value.usage is not None:
+                    self._note_usage(value.usage, steps)  # first, so that message_start can say it
                     self._meet(value.id, value.model, steps)
-                    self._note_usage(value.usage, steps)
                 # The hot path.
                 if text and self._straight == "text" and not thought and not delta.tool_calls:
                     self.finishing = False
@@ -144,11 +144,11 @@ class OpenAIDecoder:
     def _chunk(self, event: str, chunk: Json, steps: list[Step]) -> None:
         """Any JSON object. What was said beside an error was said before it."""
         refused = event == "error" or _is_refusal(chunk)
-        if not refused:
-            self._meet(chunk.get("id"), chunk.get("model"), steps)
         groq = chunk.get("x_groq")
         self._note_usage(chunk.get("usage"), steps)
         self._note_usage(groq.get("usage") if isinstance(groq, dict) else None, steps)
+        if not refused:
+            self._meet(chunk.get("id"), chunk.get("model"), steps)
         choices = list(self._reading.first_choices(chunk))
         for choice in choices:
             self._note_usage(choice.get("usage"), steps)

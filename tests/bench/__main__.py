@@ -8,6 +8,7 @@ import gc
 import importlib.metadata
 import os
 import platform
+import signal
 import statistics
 import sys
 import time
@@ -243,6 +244,7 @@ def write(report: Report) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # the processes that were started must not outlive this one
     try:
         sys.exit(uvloop.run(main()))
     except Unusable as error:

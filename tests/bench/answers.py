@@ -56,7 +56,7 @@ class Answer:
 
 @cache
 def deltas(count: int) -> tuple[tuple[str, str], ...]:
-    thinking, tool = count * 3 // 10, max(1, count // 10)
+    thinking, tool = count * 3 // 10, max(count > 1, count // 10)
     chance = random.Random(count)
     said = [("thinking", chance.choice(WORDS)) for _ in range(thinking)]
     said += [("text", chance.choice(WORDS)) for _ in range(count - thinking - tool)]

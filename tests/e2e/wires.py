@@ -73,9 +73,12 @@ class Wire:
         return sent
 
     async def until_still(self) -> int:
-        """Until all has arrived, or for 50 ms nothing more; how much has not, the kernel says. It tells of no change, so this polls."""
+        """Until all has arrived, or nothing more for 200 ms; how much has not, the kernel says.
+
+        It tells of no change, so this polls; and an acknowledgement may be 40 ms late.
+        """
         left, since = -1, time.monotonic()
-        while left != 0 and time.monotonic() < since + 0.05:
+        while left != 0 and time.monotonic() < since + 0.2:
             before, left = left, struct.unpack("i", fcntl.ioctl(self.socket, termios.TIOCOUTQ, b"1234"))[0]
             since = since if left == before else time.monotonic()
             await asyncio.sleep(0)

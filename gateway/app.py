@@ -156,7 +156,7 @@ def create_app(gateway: Gateway) -> Access:
         for transport in gateway.transports.values():
             await transport.aclose()
 
-    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
+    app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=lifespan)
     app.add_route("/chat", gateway.chat, methods=["POST"])  # type: ignore[arg-type]  # an Answer is an ASGI response
     app.add_api_route("/v1/models", gateway.models, methods=["GET"])
     app.add_api_route("/live", gateway.live_feed, methods=["GET"], response_model=None)

@@ -160,7 +160,7 @@ async def refused(
     transport: Http1Transport, peer: Peer, answer: bytes = b"", end: str | None = None
 ) -> tuple[Wire, BaseException | None]:
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(anyio_result(transport.handle_async_request(request(peer.url))))
+        asked = group.create_task(failure(transport.handle_async_request(request(peer.url))))
         wire = await peer.accept()
         await wire.request()
         with suppress(ConnectionError):  # it may not wait for the rest
@@ -172,7 +172,7 @@ async def refused(
     return wire, error
 
 
-async def anyio_result(asked: Awaitable[object]) -> BaseException | None:
+async def failure(asked: Awaitable[object]) -> BaseException | None:
     try:
         await asked
     except httpx.HTTPError as error:
@@ -188,7 +188,7 @@ async def test_a_head_of_64_kib_is_read(transport: Http1Transport, peer: Peer) -
 
 async def test_a_dripped_head_ends_at_its_limit(transport: Http1Transport, peer: Peer) -> None:
     async with asyncio.TaskGroup() as group:
-        asked = group.create_task(anyio_result(transport.handle_async_request(request(peer.url))))
+        asked = group.create_task(failure(transport.handle_async_request(request(peer.url))))
         wire = await peer.accept()
         await wire.request()
         await wire.send(b"HTTP/1.1 200 OK\r\n")
@@ -313,7 +313,6 @@ async def test_a_flooding_provider_is_paused_at_256_kib_and_nothing_is_lost(tran
     async def flood() -> None:
         nonlocal sent
         while sent < 64 * 1024 * KIB:
-            wire.socket.setblocking(False)
             try:
                 sent += wire.socket.send(pattern[sent % 251 :])
             except BlockingIOError:
@@ -327,14 +326,12 @@ async def test_a_flooding_provider_is_paused_at_256_kib_and_nothing_is_lost(tran
             stalled = sent
             await asyncio.sleep(0.05)
         assert not flooding.done()
-        received = b""
         count = 0
         assert isinstance(response.stream, httpx.AsyncByteStream)
         async for piece in response.stream:
             assert len(piece) <= PIECE
             assert piece == (pattern + pattern[:PIECE])[count % 251 : count % 251 + len(piece)]
             count += len(piece)
-        del received
     assert count == sent >= 64 * 1024 * KIB
     await response.aclose()
 
@@ -502,7 +499,7 @@ async def test_a_dead_connection_is_told_apart_from_an_answer_that_broke(transpo
 
         wire = await rested(transport, peer)
         async with asyncio.TaskGroup() as group:
-            asked = group.create_task(anyio_result(transport.handle_async_request(request(peer.url, trace=trace))))
+            asked = group.create_task(failure(transport.handle_async_request(request(peer.url, trace=trace))))
             await wire.request()
             await wire.send(sent)
             wire.fin()
@@ -770,11 +767,8 @@ async def test_small_segments_are_not_held_back(transport: Http1Transport, peer:
 # Through `gateway.upstream`: what it makes of these.
 
 
-PROVIDER_NAME = "claude"
-
-
 def provider(peer: Peer) -> Provider:
-    return Provider(PROVIDER_NAME, peer.url)
+    return Provider("claude", peer.url)
 
 
 async def fetched(transport: Http1Transport, peer: Peer) -> tuple[bytes, UpstreamFailed | None]:

@@ -386,8 +386,8 @@ async def test_a_resting_connection_is_closed_at_any_news(transport: Http1Transp
         assert await body(await asked) == (b"ok", None)
 
 
-async def test_a_key_update_at_rest_is_no_news(transport: Http1Transport, peer: Peer) -> None:
-    """TLS speaks for itself between answers; TLS 1.3 sends its session tickets then."""
+async def test_session_tickets_are_no_part_of_an_answer(transport: Http1Transport, peer: Peer) -> None:
+    """TLS speaks for itself after the handshake too."""
     context = authority.server()
     context.num_tickets = 4
     async with asking(transport, peer) as asked:
@@ -404,7 +404,7 @@ async def test_a_key_update_at_rest_is_no_news(transport: Http1Transport, peer: 
                 await wire.fill()
         await wire.request()
         assert kept
-        # Records are numbered: what was sealed first goes first, so the answer follows in the same segment, and more tickets none.
+        # Records are numbered: what was sealed first goes first.
         await Wire.send(wire, kept[:50])
         await Wire.send(wire, kept[50:] + wire.sealed(OK))
         assert await body(await asked) == (b"ok", None)

@@ -118,7 +118,7 @@ async def _send(
 
         async def trace(event: str, _: Mapping[str, object]) -> None:
             nonlocal fresh
-            fresh = fresh or event == "connection.connect_tcp.started"
+            fresh = fresh or event in ("connection.connect_tcp.started", "answer.began")
 
         extensions = {"timeout": {"connect": connect, "read": None, "write": None, "pool": None}, "trace": trace}
         url = httpx.URL(request.url).copy_merge_params(dict(provider.query)) if provider.query else httpx.URL(request.url)

@@ -43,7 +43,8 @@ from gateway.json_text import Json, MalformedJson
 
 EARLY_LIMIT = 64 * 1024  # encoded bytes of unknown events that wait for `message_start`
 ARGUMENTS_LIMIT = 64 * 1024 * 1024  # characters of one tool's arguments: all that may be kept of one answer
-METADATA_LIMIT = 1024 * 1024  # encoded bytes of merged usage, or of what is merged into the final `message_delta`
+METADATA_LIMIT = 64 * 1024  # encoded bytes of merged usage, or of what is merged into the final `message_delta`; twice that for a moment
+COUNT_LIMIT = 2**50  # beyond it there are no tokens, but sums and speeds that no float holds
 
 COUNTS = ("input_tokens", "output_tokens")  # clients crash where these are no integers
 
@@ -187,6 +188,9 @@ class Sequencer:
         self._stop_sequence: str | None = None
         self._delta: Json = {}
         self._rest: Json = {}
+        self._update: MessageDelta | None = None  # the latest one without a stop reason
+        self._usage_size = 0  # encoded bytes at most, of `usage`
+        self._metadata_size = 0  # and of `_delta` and `_rest`
 
     def feed(self, steps: Iterable[Event | Usage | GatewayError]) -> list[Event]:
         events: list[Event] = []
@@ -240,9 +244,14 @@ class Sequencer:
         self.failure = failure
         self._over = True
 
-    def _fail_if_larger(self, kept: Json) -> None:
-        if len(json_text.write(kept)) > METADATA_LIMIT:
-            self._fail(UpstreamFailed("event_too_large", "The provider's usage or metadata is larger than 1 MiB."))
+    def _measure(self, bound: int, kept: Json) -> int:
+        """The size of `kept`, which is at most `bound`. Written out only after as much again has come: small updates of much are many."""
+        if bound <= 2 * METADATA_LIMIT:
+            return bound
+        size = len(json_text.write(kept))
+        if size > METADATA_LIMIT:
+            self._fail(UpstreamFailed("event_too_large", "The provider's usage or metadata is larger than 64 KiB."))
+        return size
 
     def _begin(self, events: list[Event], said: Json) -> None:
         if self._begun:
@@ -278,7 +287,7 @@ class Sequencer:
                 told[key] = value
         if told:
             self.usage = merged(self.usage, told)
-            self._fail_if_larger(self.usage)
+            self._usage_size = self._measure(self._usage_size + len(json_text.write(told)), self.usage)
 
     def _take_message_delta(self, step: MessageDelta, events: list[Event]) -> None:
         self._tell(step.usage)
@@ -292,9 +301,15 @@ class Sequencer:
         if self.stop_reason or self._open or not self._begun:
             self._delta, self._rest = overlaid(self._delta, delta), overlaid(self._rest, rest)
             if delta or rest:
-                self._fail_if_larger({**self._delta, **self._rest})
+                added = len(json_text.write([delta, rest]))
+                self._metadata_size = self._measure(self._metadata_size + added, {**self._delta, **self._rest})
         elif not self._over:
-            events.append(MessageDelta({"stop_reason": None, "stop_sequence": None, **delta}, self._counted(), rest))
+            place = next((place for place, event in enumerate(events) if event is self._update), None)
+            if place is not None and isinstance(before := events.pop(place), MessageDelta):
+                # One update a feed: each repeats the whole usage, so a flood of small ones would become gigabytes.
+                delta, rest = overlaid(before.delta, delta), overlaid(before.rest, rest)
+            self._update = MessageDelta({"stop_reason": None, "stop_sequence": None, **delta}, self._counted(), rest)
+            events.append(self._update)
 
     def _take_unknown(self, event: UnknownEvent, events: list[Event]) -> None:
         kind = event.body.get("type")
@@ -570,7 +585,7 @@ def _text_of(said: object) -> str | None:
 def _count(said: object) -> int | None:
     if isinstance(said, float) and said.is_integer():
         said = int(said)
-    return said if isinstance(said, int) and not isinstance(said, bool) and said >= 0 else None
+    return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < COUNT_LIMIT else None
 
 
 def _encodable(text: str) -> bool:

@@ -22,6 +22,8 @@ BOM = b"\xef\xbb\xbf"
 DONE = b"[DONE]"
 # A tool's result or an image in one event comes to some MiB; beyond this an upstream is broken or hostile.
 LIMIT = 16 * 1024 * 1024
+# A line takes longer to look at than its bytes do: sixteen MiB of short ones would hold up everybody for a minute.
+LINES_LIMIT = 20_000
 SNIPPET_LIMIT = 512
 
 
@@ -189,11 +191,16 @@ class Framing:
                 frames += self._block_frames(block)
             else:
                 frames.append(frame)
+            if self.overflow:
+                return frames
         self.overflow = self._pieces.overflow
         return frames
 
     def _block_frames(self, block: bytes) -> list[Frame]:
         frames: list[Frame] = []
+        if block.count(b"\n") >= LINES_LIMIT:
+            self.overflow = True
+            return frames
         event, data = "", bytearray()
         for name, value in _fields(block):
             match name:

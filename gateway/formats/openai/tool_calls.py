@@ -18,6 +18,9 @@ KEPT_EACH = 64  # what keeping one thing costs beside its text
 # Providers allow some 128 parallel calls; a thousand is no answer any more.
 CALL_LIMIT = 1000
 NAME_LIMIT = 4096
+# Characters of one call's arguments that are read to see whether they are whole; beyond it only when they have doubled, for each look
+# reads them from the beginning.
+TESTED_LIMIT = 4 * 1024 * 1024
 
 Block = ContentBlockStart | ContentBlockDelta
 
@@ -50,6 +53,8 @@ class Call:
     nothing: bool = False
     repeated: bool = False
     tested: int = 0
+    read: int = 0
+    read_last: int = 0
 
     @property
     def whole(self) -> bool:
@@ -58,6 +63,10 @@ class Call:
             return True
         if not self.pieces or self.tested == len(self.pieces) or not (self.pieces[-1].strip() or "}").endswith("}"):
             return False
+        size = sum(map(len, self.pieces))
+        if self.read + size > TESTED_LIMIT and size < 2 * self.read_last:
+            return False
+        self.read, self.read_last = self.read + size, size
         self.pieces = ["".join(self.pieces)]
         self.sent = min(self.sent, 1)
         try:

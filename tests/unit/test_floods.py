@@ -1,0 +1,125 @@
+"""A provider that floods: no few bytes of it become many, or much work, before the others have had their turn.
+
+What takes work is counted by what is read or written, not by a clock: two shared cores keep no milliseconds.
+"""
+
+import json
+from typing import Any
+
+import pytest
+
+from gateway import json_text
+from gateway.events import MessageDelta, MessageStop, Stats, encode
+from gateway.formats import Provider, Step
+from gateway.formats.anthropic.stream import MessageDecoder
+from gateway.formats.openai.stream import OpenAIDecoder
+from gateway.formats.whole import WHOLE_TEXT
+from gateway.sequence import Sequencer
+from gateway.sse import LINES_LIMIT, Framing
+
+BLOCK = [
+    {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "hi"}},
+    {"type": "content_block_stop", "index": 0},
+]
+
+
+def frames(*values: Any) -> bytes:
+    return b"".join(b"data: %b\n\n" % json.dumps(value).encode() for value in values)
+
+
+def usage_update(tokens: int) -> dict[str, Any]:
+    return {"type": "message_delta", "delta": {}, "usage": {"output_tokens": tokens}}
+
+
+def claude(*values: Any) -> list[Step]:
+    return MessageDecoder("p").feed(frames(*values))
+
+
+def test_many_usage_updates_of_one_read_become_one() -> None:
+    sequencer = Sequencer("m", "msg_1")
+    start = {"type": "message_start", "message": {"usage": {"input_tokens": 1, "note": "A" * 50_000}}}
+    between = [value for tokens in range(500) for value in (usage_update(tokens), {"type": "something", "number": tokens})]
+    events = sequencer.feed(claude(start, *BLOCK, *between))
+    updates = [event for event in events if isinstance(event, MessageDelta)]
+    assert [update.usage["output_tokens"] for update in updates] == [499]
+    assert len(b"".join(map(encode, events))) < 300_000
+
+
+def test_usage_updates_of_one_read_lose_no_field() -> None:
+    sequencer = Sequencer("m", "msg_1")
+    first = {"type": "message_delta", "delta": {"container": "c"}, "usage": {"output_tokens": 1}, "context_management": 2}
+    [update] = [event for event in sequencer.feed(claude(*BLOCK, first, usage_update(7))) if isinstance(event, MessageDelta)]
+    assert (update.delta["container"], update.rest, update.usage["output_tokens"]) == ("c", {"context_management": 2}, 7)
+
+
+def test_usage_of_more_than_any_provider_has_ends_the_answer() -> None:
+    sequencer = Sequencer("m", "msg_1")
+    for number in range(200):
+        sequencer.feed(claude({"type": "message_start", "message": {"usage": {f"key{number}": "A" * 1000}}}))
+    assert sequencer.failure is not None
+    assert sequencer.failure.cause.code == "event_too_large"
+    assert len(json_text.write(sequencer.usage)) < 140_000
+
+
+def test_usage_that_is_told_again_and_again_is_not_added_up() -> None:
+    sequencer = Sequencer("m", "msg_1")
+    for number in range(5000):
+        sequencer.feed(claude({"type": "message_start", "message": {"usage": {"output_tokens": number, "note": "A" * 50}}}))
+    assert sequencer.failure is None
+
+
+@pytest.mark.parametrize("between", [[], [{"choices": [{"index": 0, "delta": {"content": "x"}}]}]])
+def test_arguments_that_never_become_whole_are_not_read_again_with_each_fragment(
+    between: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = 0
+    real = json_text.read
+
+    def counting(data: bytes | str) -> Any:
+        nonlocal read
+        read += len(data)
+        return real(data)
+
+    def call(arguments: str) -> dict[str, Any]:
+        fragment = {"index": 0, "id": "c", "function": {"name": "f", "arguments": arguments}}
+        return {"choices": [{"index": 0, "delta": {"tool_calls": [fragment]}}]}
+
+    decoder = OpenAIDecoder(Provider("p", "http://127.0.0.1"))
+    decoder.feed(frames(call('{"a": "' + "B" * 1_000_000)))
+    monkeypatch.setattr(json_text, "read", counting)
+    decoder.feed(frames(*[value for _ in range(300) for value in (call("{}"), *between)]))
+    assert read < 6_000_000
+
+
+@pytest.mark.parametrize("line", [b"{\n", b"{}\n", b"error:x\n", b"data:x\n", b":\n"])
+def test_event_of_more_lines_than_any_has_is_too_large(line: bytes) -> None:
+    framing = Framing()
+    assert len(framing.feed(b'data: {"a":1}\n\ndata: x\n' + line * LINES_LIMIT + b"\n")) == 1
+    assert framing.overflow
+    assert framing.feed(b'data: {"a":2}\n\n') == []
+
+
+def test_event_of_many_lines_is_read() -> None:
+    framing = Framing()
+    [frame] = framing.feed(b"data: [1,\n" * (LINES_LIMIT - 2) + b"data: 1" + b"\n\n")
+    assert frame.data.count(b"\n") == LINES_LIMIT - 2
+    assert not framing.overflow
+
+
+@pytest.mark.parametrize("tokens", ["1" + "0" * 400, "1e300", "1125899906842624"])
+def test_count_beyond_any_is_no_count(tokens: str) -> None:
+    sequencer = Sequencer("m", "msg_1")
+    said = b'data: {"type":"message_start","message":{"usage":{"input_tokens":5,"output_tokens":%b}}}\n\n' % tokens.encode()
+    sequencer.feed(MessageDecoder("p").feed(said))
+    events = sequencer.feed(claude(*BLOCK, {"type": "message_stop"}))
+    [ending] = [event for event in events if isinstance(event, MessageDelta)]
+    assert ending.usage == {"input_tokens": 5, "output_tokens": 0}
+
+
+def test_text_of_a_document_leaves_out_what_is_no_text() -> None:
+    odd = {"type": "content_block_delta", "index": 0, "delta": {"type": "odd_delta", "text": {"a": 1}}}
+    start = {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "", "text2": "x"}}
+    more = {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "said"}}
+    events = Sequencer("m", "msg_1").feed(claude(start, odd, more, {"type": "message_stop"}))
+    events[-1] = MessageStop(Stats())
+    assert WHOLE_TEXT.encoder().feed(events) == b"said"

@@ -3,7 +3,8 @@
 Subclasses two of uvicorn's classes for what ASGI cannot do; its version is bounded in pyproject.toml and a test pins the names:
 * `HttpToolsProtocol`: an answer can cut or abort its connection, and *every* unfinished request of a lost connection hears of
   it at once (uvicorn tells only the newest, so one with a pipelined request behind it would run on; it stops reading then, so
-  it would not see the client leave either; and at a FIN it first waits until all that was written has been read).
+  it would not see the client leave either; and at a FIN it first waits until all that was written has been read). It knows no limit
+  for a request's head, nor for the requests that wait.
 * `Server`: the first SIGTERM or SIGINT begins a drain while the port stays open; a second one ends the process.
 """
 
@@ -25,7 +26,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from gateway.app import Gateway, create_app
 from gateway.errors import GatewayError
-from gateway.http1 import IDLE_CONNECTIONS, IDLE_TIME, Http1Transport
+from gateway.http1 import HEAD_LIMIT, IDLE_CONNECTIONS, IDLE_TIME, Http1Transport
 from gateway.play import PlayTransport
 from gateway.telemetry import configure_logging
 from gateway.wiring import Connection, Wiring
@@ -35,12 +36,14 @@ LOG = logging.getLogger("gateway")
 LAST_WORDS = 2.0  # seconds for the endings after the grace
 BACKLOG = 2048
 PIPELINED = 8  # requests that may wait behind a running one before their connection is no longer read
+MOST_PIPELINED = 1000  # and before it is ended: one read can hold thousands, and nobody waits for so many answers
 
 
 class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._running: RequestResponseCycle | None = None
+        self._bodiless = 0  # bytes since the last one of a body: of a head, or of what else is none
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
@@ -51,10 +54,31 @@ class Protocol(HttpToolsProtocol):
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
+    def data_received(self, data: bytes) -> None:
+        self._bodiless += len(data)
+        super().data_received(data)
+        if len(self.pipeline) > MOST_PIPELINED:
+            self._abort()
+        elif self._bodiless > HEAD_LIMIT and not self.transport.is_closing():
+            if self._running is None or self._running.response_complete:
+                self.send_400_response(f"The head of the request is larger than {HEAD_LIMIT // 1024} KiB.")
+            else:
+                self._abort()
+
     def on_headers_complete(self) -> None:
+        self._bodiless = 0
         super().on_headers_complete()
         if 0 < len(self.pipeline) <= PIPELINED:
             self.flow.resume_reading()
+
+    def on_body(self, body: bytes) -> None:
+        self._bodiless = 0
+        super().on_body(body)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if len(self.pipeline) > PIPELINED:
+            self.flow.pause_reading()
 
     def eof_received(self) -> None:
         self._tell_running()

@@ -5,7 +5,7 @@ Imports point down the floors:
     6  wiring       __main__, commands · server (socket, signals) · app (routes) · wiring (settings → one value) · settings
     5  the story    answer (one client) · generation (attempts at the targets)
     4  I/O          telemetry · admission · access · upstream (one exchange with a provider) · simulate_server ·
-                    play (a script as a provider) · http1 (the transport)
+                    play (a script as a provider) · http1 (the transport) · tls
     3  decisions    deadlines (which clock strikes next) · failover (what to try next) · routing (name → targets)
     2  translation  formats (one per wire format, both its sides) · simulator (a request → a script)
     1  wire         body (bytes → JSON) · refusals (what a provider's error says) · message (events → one message) ·

@@ -8,8 +8,7 @@ Deliberate oddities:
   has no call for the end of a connection: interim answers are skipped, bytes counted and the end judged from the headers, here.
 * uvloop's `create_connection` knows no happy eyeballs: aiohappyeyeballs finds the socket.
 * A `BufferedProtocol`: the loops' own reads of 256 KB would double what may wait for the reader.
-* TLS by hand over memory: the loops' own keeps 256 KiB or more of every connection for itself, and a RST that comes while the
-  reader is paused makes it throw away what it has received.
+* TLS by hand (`tls.py`): the loops' own keeps too much, and throws away what it has received.
 """
 
 import asyncio
@@ -17,13 +16,15 @@ import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from typing import Any
 
 import aiohappyeyeballs
 import anyio
 import httptools
 import httpx
+
+from gateway.tls import Tls, tls_failure
 
 HEAD_LIMIT = 64 * 1024  # bytes of a response's head, as nginx and most servers have it; and of what else is no body
 WAITING_LIMIT = 256 * 1024  # bytes waiting for the reader: then the provider feels back-pressure
@@ -111,7 +112,7 @@ class Http1Transport(httpx.AsyncBaseTransport):
         tls = None
         if scheme == "https":
             self._ssl = self._ssl or httpx.create_ssl_context(trust_env=False)
-            tls = _Tls(self._ssl, host)
+            tls = Tls(self._ssl, host)
         addresses = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
         found = await aiohappyeyeballs.start_connection(addresses, happy_eyeballs_delay=ATTEMPT_DELAY)
         connection = _Connection(self._buffer, tls)
@@ -149,39 +150,10 @@ class _Body(httpx.AsyncByteStream):
             self._transport.put_back(self._origin, self._connection)
 
 
-class _Tls:
-    """One connection's TLS, bytes in and bytes out."""
-
-    def __init__(self, context: ssl.SSLContext, host: str) -> None:
-        self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
-        self._object = context.wrap_bio(self._incoming, self._outgoing, server_hostname=host)
-        self.ready = False  # the handshake is done
-        self.ended = False  # the peer sent its close_notify
-
-    def decrypt(self, received: bytes | memoryview) -> Iterator[bytes]:
-        """What can be read now; at first, the handshake's next step. `ssl.SSLError` comes after what precedes the fault."""
-        self._incoming.write(received)
-        try:
-            if not self.ready:
-                self._object.do_handshake()
-                self.ready = True
-            while plain := self._object.read(PIECE):
-                yield plain
-            self.ended = True
-        except ssl.SSLWantReadError:
-            pass  # the rest is still on its way
-
-    def encrypt(self, plain: bytes) -> None:
-        self._object.write(plain)
-
-    def outgoing(self) -> bytes:
-        return self._outgoing.read()
-
-
 class _Connection(asyncio.BufferedProtocol):
     """One connection, one exchange at a time. A new one is in its first: some servers refuse before they are asked."""
 
-    def __init__(self, buffer: memoryview, tls: _Tls | None) -> None:
+    def __init__(self, buffer: memoryview, tls: Tls | None) -> None:
         self._transport: asyncio.Transport | None = None
         self._buffer = buffer
         self._tls = tls
@@ -315,7 +287,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._end(exc)
         self._transport = self._parser = None  # the parser points back at its callbacks
 
-    def _decrypt(self, tls: _Tls, received: bytes | memoryview) -> None:
+    def _decrypt(self, tls: Tls, received: bytes | memoryview) -> None:
         try:
             for plain in tls.decrypt(received):
                 self._parse(plain)
@@ -411,10 +383,8 @@ def _head(request: httpx.Request) -> bytes:
 
 def _reason(error: Exception) -> str:
     """Short, and without the addresses that asyncio writes into its messages."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"the certificate was refused: {error.verify_message.rstrip('.')}"
     if isinstance(error, ssl.SSLError):
-        return f"TLS failed: {(error.reason or str(error)).lower().replace('_', ' ')}"
+        return tls_failure(error)
     if isinstance(error, OSError) and error.errno and error.errno > 0:
         return os.strerror(error.errno)
     return getattr(error, "strerror", None) or str(error) or type(error).__name__

@@ -19,7 +19,8 @@ class _Whole:
             return b""
         message = self._assembler.message
         if self._text_only:
-            return json_text.clean("".join(block["text"] for block in message["content"] if block["type"] == "text" and isinstance(block["text"], str))).encode()
+            texts = [block["text"] for block in message["content"] if block["type"] == "text"]
+            return json_text.clean("".join(text for text in texts if isinstance(text, str))).encode()
         return json_text.write({**message, "stats": last.stats})
 
     def heartbeat(self) -> bytes:

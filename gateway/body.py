@@ -1,6 +1,6 @@
 """A provider's answer body: bytes to JSON values, whatever framing it turns out to have.
 
-What is no JSON is looked at twice (`sse.resynchronise`), then dropped and counted; at the end `diagnosis` says what a body
+What is no JSON is looked at twice (`framing.resynchronise`), then dropped and counted; at the end `diagnosis` says what a body
 was that finished nothing. Knows no format's fields.
 """
 
@@ -9,8 +9,10 @@ from typing import Any, Final
 
 from gateway import json_text
 from gateway.errors import UpstreamFailed
+from gateway.framing import DONE as DONE_BYTES
+from gateway.framing import Framing, resynchronise
 from gateway.refusals import is_refusal, snippet
-from gateway.sse import Frame, Framing, resynchronise
+from gateway.sse import Frame
 
 DONE: Final = object()
 """What `data: [DONE]` becomes."""
@@ -93,12 +95,12 @@ class Body:
         return values
 
     def _second_look(self, data: bytes) -> list[Any]:
-        if data.strip() == b"[DONE]":
+        if data.strip() == DONE_BYTES:
             return [DONE]
         pieces = resynchronise(data)
         if len(pieces) < 2:  # a head was cut off, or nothing was whole; two pieces are a frame and its glued end
             self._malformed += 1
-        return [DONE if piece == b"[DONE]" else self._read(piece) for piece in pieces]
+        return [DONE if piece == DONE_BYTES else self._read(piece) for piece in pieces]
 
     def _keep(self, values: list[tuple[str, Any]], event: str, value: Any) -> None:
         if value is DONE or self._acceptable(value):

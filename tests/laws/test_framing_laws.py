@@ -5,8 +5,9 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.framing import DONE, Framing, is_whole, resynchronise
 from gateway.json_text import MalformedJson, read
-from gateway.sse import DONE, EventStream, Frame, Framing, encode_frame, is_whole, resynchronise
+from gateway.sse import EventStream, Frame, encode_frame
 
 TRICKY = [
     b"\n", b"\n\n", b"\r", b"\r\n", b"\r\n\r\n", b" ", b"\t", b":", b"\0", b"\xff", "…".encode(), "\u2028\x85".encode(),

@@ -14,8 +14,8 @@ from gateway.formats import Provider, Step
 from gateway.formats.anthropic.stream import MessageDecoder
 from gateway.formats.openai.stream import OpenAIDecoder
 from gateway.formats.whole import WHOLE_TEXT
+from gateway.framing import LINES_LIMIT, Framing
 from gateway.sequence import Sequencer
-from gateway.sse import LINES_LIMIT, Framing
 
 BLOCK = [
     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": "hi"}},

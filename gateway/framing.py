@@ -1,0 +1,208 @@
+"""A provider's body as frames: SSE, JSON lines or one JSON document, whatever its content type says.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html, and what providers make of it.
+
+Deliberate oddities:
+* Blank bytes at the beginning are skipped, where servers put heartbeats, even before a field's name.
+* A bare JSON object and an `error:` field inside an event are frames of their own: errors come like that.
+* What the end left unfinished is a frame if it reads as whole.
+"""
+
+from typing import Literal
+
+from gateway import json_text
+from gateway.sse import LIMIT, Frame, Pieces, fields, past_bom, plain_frame
+
+DONE = b"[DONE]"
+# A line takes longer to look at than its bytes do: sixteen MiB of short ones would hold up everybody for a minute.
+LINES_LIMIT = 20_000
+SNIPPET_LIMIT = 512  # bytes of a body's beginning, for whoever has to say what it was
+
+Kind = Literal["blank", "html", "json", "lines", "sse"]
+
+
+class Framing:
+    """A provider's body as frames, whatever its content type says: the first byte that is not blank decides.
+
+    `kind`: "blank" until then; "json" is one document, returned by `close`; "lines" is a JSON value a line. Frames are raw: whether the
+    data is JSON, its reader finds out, and may call `resynchronise`. `dropped` counts the malformed pieces that became no frame.
+    """
+
+    def __init__(self, limit: int = LIMIT) -> None:
+        self.kind: Kind = "blank"
+        self.overflow = False
+        self.dropped = 0
+        self.seen = 0
+        self.snippet = b""
+        self._limit = limit
+        self._head: bytes | None = b""
+        self._pieces = Pieces(b"\n\n", limit)
+        self._document = bytearray()
+        self._first_line_known = False
+
+    @property
+    def empty(self) -> bool:
+        return self.seen == 0
+
+    def feed(self, chunk: bytes) -> list[Frame]:
+        self.seen += len(chunk)
+        if self.kind == "blank":
+            chunk = self._begin(chunk)
+        if len(self.snippet) < SNIPPET_LIMIT:
+            self.snippet += chunk[: SNIPPET_LIMIT - len(self.snippet)]
+        if self.overflow:
+            return []
+        match self.kind:
+            case "sse":
+                return self._sse(chunk)
+            case "lines":
+                return self._lines(chunk)
+            case "json":
+                return self._json(chunk)
+            case "blank" | "html":
+                return []
+
+    def close(self) -> list[Frame]:
+        match self.kind:
+            case "sse":
+                return self._unfinished(self._pieces.close())
+            case "lines":
+                return _line_frames(self._pieces.close())
+            case "json":
+                document = bytes(self._document).strip()
+                self._document.clear()
+                return [Frame("", document)] if document else []
+            case "blank" | "html":
+                return []
+
+    def _begin(self, chunk: bytes) -> bytes:
+        if self._head is not None:
+            head = past_bom(self._head + chunk)
+            if head is None:
+                self._head += chunk
+                return b""
+            self._head, chunk = None, head
+        body = chunk.lstrip()
+        if body:
+            self.kind = "html" if body.startswith(b"<") else "json" if body.startswith((b"{", b"[")) else "sse"
+        return body
+
+    def _sse(self, chunk: bytes) -> list[Frame]:
+        frames: list[Frame] = []
+        for block in self._pieces.feed(chunk):
+            frame = plain_frame(block)
+            if frame is None:
+                frames += self._block_frames(block)
+            else:
+                frames.append(frame)
+            if self.overflow:
+                return frames
+        self.overflow = self._pieces.overflow
+        return frames
+
+    def _block_frames(self, block: bytes) -> list[Frame]:
+        frames: list[Frame] = []
+        if block.count(b"\n") >= LINES_LIMIT:
+            self.overflow = True
+            return frames
+        event, data = "", bytearray()
+        for name, value in fields(block):
+            match name:
+                case b"data":
+                    data += value
+                    data += b"\n"
+                case b"event":
+                    event = value.decode("utf-8", "replace")
+                case b"{" | b"error":
+                    # A frame of its own; what stood before it in the block was said before it.
+                    frames += _frame_with(event, data[:-1])
+                    data.clear()
+                    if name == b"error":
+                        frames += _frame_with("error", value)
+                    elif is_whole(value):
+                        frames.append(Frame(event, value))
+                    else:
+                        self.dropped += 1
+                case _:
+                    pass
+        frames += _frame_with(event, data[:-1])
+        return frames
+
+    def _unfinished(self, block: bytes) -> list[Frame]:
+        """Some providers leave out the last blank line, others were cut off: only what reads as whole is believed."""
+        frames = []
+        for frame in self._block_frames(block):
+            if is_whole(frame.data) or resynchronise(frame.data):
+                frames.append(frame)
+            else:
+                self.dropped += 1
+        return frames
+
+    def _json(self, chunk: bytes) -> list[Frame]:
+        document = self._document
+        start = len(document)
+        document += chunk
+        if not self._first_line_known:
+            end = document.find(b"\n", start)
+            self._first_line_known = end >= 0
+            if 0 <= end <= self._limit and _is_object(bytes(document[:end])):
+                self.kind, self._pieces = "lines", Pieces(b"\n", self._limit)
+                lines = bytes(document)
+                document.clear()
+                return self._lines(lines)
+        if len(document) > self._limit:
+            self.overflow = True
+            document.clear()
+        return []
+
+    def _lines(self, chunk: bytes) -> list[Frame]:
+        frames = [frame for line in self._pieces.feed(chunk) for frame in _line_frames(line)]
+        self.overflow = self._pieces.overflow
+        return frames
+
+
+def resynchronise(data: bytes) -> list[bytes]:
+    """What can be saved of a value that is not JSON: the last frame glued into it, and a glued `[DONE]`.
+
+    Whole JSON is never cut, for it may be a model's own explanation of SSE. Nothing was dropped if `data` begins with the first piece.
+    """
+    body, done = data.strip(), []
+    if body.endswith(DONE):
+        body, done = body.removesuffix(DONE).rstrip().removesuffix(b"data:").rstrip(), [DONE]
+    if not body or is_whole(body):
+        return [body, *done] if body else done
+    cut = max(body.rfind(b"data: {"), body.rfind(b"data:{"))
+    tail = body[body.index(b"{", cut) :] if cut >= 0 else b""
+    return [tail, *done] if tail and is_whole(tail) else []
+
+
+def is_whole(data: bytes) -> bool:
+    try:
+        json_text.read(data)
+    except json_text.MalformedJson:
+        return False
+    return True
+
+
+def _is_object(data: bytes) -> bool:
+    try:
+        return isinstance(json_text.read(data), dict)
+    except json_text.MalformedJson:
+        return False
+
+
+def _frame_with(event: str, data: bytes | bytearray) -> list[Frame]:
+    """Blank data is a heartbeat."""
+    return [Frame(event, bytes(data))] if data and not data.isspace() else []
+
+
+def _line_frames(line: bytes) -> list[Frame]:
+    """A JSON line, with or without the field name that some servers begin to write after the first ones."""
+    line = line.strip()
+    if line.startswith(b"data:"):
+        return _frame_with("", line.removeprefix(b"data:").lstrip())
+    if line.startswith(b"error:"):
+        return _frame_with("error", line.removeprefix(b"error:").lstrip())
+    if line.startswith((b":", b"event:", b"id:", b"retry:")):
+        return []
+    return _frame_with("", line)

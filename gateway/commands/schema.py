@@ -1,6 +1,8 @@
 """`schema config|events`: JSON Schemas (https://json-schema.org/draft/2020-12), for editors and for generated clients."""
 
 import json
+import os
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +14,11 @@ DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
 
 def run(arguments: Mapping[str, str | None]) -> int:
-    print(json.dumps(config_schema() if arguments["of"] == "config" else event_schema(), indent=2))
+    text = json.dumps(config_schema() if arguments["of"] == "config" else event_schema(), indent=2)
+    try:
+        print(text, flush=True)
+    except BrokenPipeError:  # `… | head` has seen enough; what is still buffered must not be tried again at the exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0
 
 

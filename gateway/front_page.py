@@ -9,7 +9,7 @@ PAGE = """<!doctype html>
 <title>Chat Stream Gateway</title>
 <style>
   :root {{ color-scheme: light dark; }}
-  body {{ font: 16px/1.6 system-ui, sans-serif; max-width: 46rem; margin: 12vh auto; padding: 0 1.5rem; }}
+  body {{ font: 16px/1.6 system-ui, sans-serif; max-width: 50rem; margin: 12vh auto; padding: 0 1.5rem; }}
   h1 {{ font-size: 1.5rem; margin: 0; }}
   p {{ margin: .8rem 0; }}
   pre {{ padding: 1rem; border-radius: .5rem; overflow-x: auto; background: color-mix(in srgb, currentColor 8%, transparent); }}

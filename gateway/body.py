@@ -11,7 +11,7 @@ from gateway import json_text
 from gateway.errors import UpstreamFailed
 from gateway.framing import DONE as DONE_BYTES
 from gateway.framing import Framing, resynchronise
-from gateway.refusals import is_refusal, snippet
+from gateway.refusals import content_kind, is_refusal, snippet
 from gateway.sse import Frame
 
 DONE: Final = object()
@@ -70,7 +70,7 @@ class Body:
         if framing.empty:
             return UpstreamFailed("unavailable", f"Provider {name} answered 200 with an empty body.", provider=name)
         if framing.kind == "html":
-            kind = self._content_type.partition(";")[0] or "no content type"
+            kind = content_kind(self._content_type, self._secrets)
             sentence = f"Provider {name} answered 200 with an HTML page ({kind}) instead of a stream."
             return UpstreamFailed("unavailable", sentence, provider=name, detail=snippet(framing.snippet, self._secrets))
         if not self.good:

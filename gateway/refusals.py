@@ -5,7 +5,8 @@ An HTTP error answer, an error object inside a stream, or a body that is no answ
 """
 
 import base64
-import math
+import functools
+import json
 import re
 import urllib.parse
 from collections.abc import Iterator, Mapping
@@ -19,6 +20,7 @@ from gateway.json_text import Json
 
 MESSAGE_LIMIT = 500  # characters of a provider's message that are passed on
 SNIPPET_LIMIT = 200  # characters of an unreadable body that reach the log
+LONGEST_WAIT = 366 * 86400.0  # seconds in a Retry-After; beyond it stands nonsense
 
 # Words in `type`, `code` or `status` that stand for a status: Anthropic's types, OpenAI's and Google's codes.
 WORDS = {
@@ -69,13 +71,13 @@ def refused_by_status(
     """The failure of an HTTP answer that is no 2xx. `headers` has lower-case names; `now` is aware, for dates in Retry-After."""
     said = _parse(body)
     message = _message(said)
-    kind = headers.get("content-type") or "no content type"
+    kind = content_kind(headers.get("content-type", ""), secrets)
     if status in (401, 402, 403):
         sentence = f"The gateway's key for provider {provider} was refused (the provider answered {status})."
     elif message:
         sentence = tidy(message, secrets)
     elif said is None and body.strip():
-        sentence = f"Provider {provider} answered {status} with {kind.partition(';')[0]}, which is no JSON error."
+        sentence = f"Provider {provider} answered {status} with {kind}, which is no JSON error."
     else:
         sentence = f"Provider {provider} answered {status}{' (a redirect, which is not followed)' if 300 <= status < 400 else ''}."
     return UpstreamFailed(
@@ -130,12 +132,32 @@ def snippet(body: bytes, secrets: tuple[str, ...] = ()) -> str | None:
     return text[:SNIPPET_LIMIT] or None
 
 
+def content_kind(content_type: str, secrets: tuple[str, ...] = ()) -> str:
+    """A provider's content type, for a sentence: it is the provider's text like any other."""
+    return tidy(content_type.partition(";")[0], secrets)[:100] or "no content type"
+
+
 def redact(text: str, secrets: tuple[str, ...] = ()) -> str:
     """`text` without the secrets, as they are, base64- or URL-encoded, and without what looks like a key."""
     for secret in secrets:
-        for form in (secret, urllib.parse.quote(secret, safe=""), base64.b64encode(secret.encode()).decode()):
+        for form in _forms(secret):
             text = text.replace(form, "[redacted]")
     return KEYLIKE.sub("[redacted]", text)
+
+
+@functools.lru_cache(maxsize=256)
+def _forms(secret: str) -> tuple[str, ...]:
+    """How a secret may be written, the longest first where one holds another. In Base64 it looks otherwise behind other text
+    (`Bearer …`, `user:…`): of each of the three ways, what does not depend on its neighbours."""
+    plain = secret.encode()
+    quoted = [urllib.parse.quote(secret, safe=safe) for safe in ("", "/")]
+    lower = [re.sub("%..", lambda found: found[0].lower(), form) for form in quoted]
+    encoded = [base64.b64encode(plain).decode()]
+    for before, depends in ((0, 0), (1, 2), (2, 3)):
+        text = base64.b64encode(b"\0" * before + plain).decode().rstrip("=")
+        encoded.append(text[depends : len(text) - ((before + len(plain)) % 3 > 0)])
+    url_safe = [form.replace("+", "-").replace("/", "_") for form in encoded]
+    return (secret, *quoted, *lower, json.dumps(secret)[1:-1], *encoded, *url_safe)
 
 
 def _parse(body: bytes) -> Any:
@@ -235,9 +257,10 @@ def _retry_after(headers: Mapping[str, str], now: datetime) -> float | None:
             seconds = float(headers[name]) / unit
         except (KeyError, ValueError):
             continue
-        if math.isfinite(seconds) and seconds >= 0:
+        if 0 <= seconds <= LONGEST_WAIT:  # no NaN either
             return seconds
     try:
-        return max(0.0, (parsedate_to_datetime(headers["retry-after"]) - now).total_seconds())
-    except (KeyError, ValueError, TypeError):
+        seconds = (parsedate_to_datetime(headers["retry-after"]) - now).total_seconds()
+    except (KeyError, ValueError, TypeError, OverflowError):  # OverflowError: a year that no clock has
         return None
+    return max(0.0, seconds) if seconds <= LONGEST_WAIT else None

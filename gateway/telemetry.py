@@ -15,6 +15,8 @@ from gateway.events import ContentBlockDelta, Event, InputJsonDelta, Stats, Text
 from gateway.json_text import Json
 
 LOG = logging.getLogger("gateway")
+LONGEST_NAME = 200  # characters of a name in the log
+MOST_COUNTS = 50  # entries of a usage in the log
 LIVE_BACKLOG = 256  # records that a slow reader of /live may be behind; then it misses some
 
 
@@ -84,8 +86,8 @@ class StreamRecord:
             "request_id": self.request_id,
             "caller": self.caller,
             "format": self.format,
-            "model": self.model,
-            "target": self.target,
+            "model": _short(self.model),
+            "target": _short(self.target),
             "attempts": self.attempts,
             "outcome": self.outcome,
             "status": self.status,
@@ -97,8 +99,8 @@ class StreamRecord:
             "duration_ms": self._since_beginning(self.ended),
             "events": self.events,
             "bytes": self.bytes_sent,
-            "usage": self.usage,
-            "stop_reason": self.stop_reason,
+            "usage": _numbers(self.usage),
+            "stop_reason": _short(self.stop_reason),
             "dropped_frames": self.dropped_frames,
             "warnings": self.warnings,
         }
@@ -113,6 +115,22 @@ class StreamRecord:
             return None
         seconds = self.last_delta - self.first_delta
         return round((tokens - 1) / seconds, 1) if seconds > 0 else None
+
+
+def _short(name: str | None) -> str | None:
+    """A caller and a provider choose names: what is longer than any real one is no name but text."""
+    return name if name is None or len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+
+
+def _numbers(usage: Json, depth: int = 2) -> Json:
+    """What was counted. A provider may put anything beside it, and so much of it that no log would hold it."""
+    found: Json = {}
+    for key, value in usage.items():
+        inner = _numbers(value, depth - 1) if isinstance(value, dict) and depth > 1 else None
+        counted = inner or (value if isinstance(value, int | float) else None)
+        if counted is not None and len(key) <= LONGEST_NAME and len(found) < MOST_COUNTS:
+            found[key] = counted
+    return found
 
 
 class Live:

@@ -159,7 +159,7 @@ class _Inflater:
 
     def __init__(self, exchange: Exchange) -> None:
         if exchange.encoding not in ("gzip", "x-gzip"):
-            sentence = f"Provider {exchange.provider} answered with content-encoding {exchange.encoding[:40]!r}, which was not asked for."
+            sentence = f"Provider {exchange.provider} answered with a content-encoding that was not asked for."
             raise UpstreamFailed("malformed", sentence, provider=exchange.provider)
         self._provider = exchange.provider
         self._inflate = zlib.decompressobj(wbits=31)

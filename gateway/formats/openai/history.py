@@ -6,6 +6,7 @@ Providers demand an order that the gateway's vocabulary does not: all tool messa
 in them, so that a result's images follow in a user message.
 """
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,7 +19,14 @@ from gateway.json_text import Json
 # What Kimi takes for reasoning that is missing in a turn; it refuses an empty string.
 NO_REASONING = " "
 
+WORD = re.compile(r"[a-z][a-z0-9_.]{0,39}")
+
 SERVER_BLOCKS = frozenset({"server_tool_use", "mcp_tool_use", "mcp_tool_result", "mcp_tool_listing", "fallback"})
+
+
+def word(said: Any) -> str:
+    """A word of the vocabulary's kind, as it was said; what is none may be part of a prompt and is not repeated."""
+    return repr(said) if isinstance(said, str) and WORD.fullmatch(said) else "other"
 
 
 class History:
@@ -137,7 +145,7 @@ class History:
             elif kind in SERVER_BLOCKS or (isinstance(kind, str) and kind.endswith("_tool_result")):
                 self._warn("server tool blocks were left out")
             else:
-                raise refusal(where, f"an assistant's {kind!r} block cannot be sent to an OpenAI-compatible provider")
+                raise refusal(where, f"an assistant's {word(kind)} block cannot be sent to an OpenAI-compatible provider")
         # Citations and the like cut one text into several blocks: nothing stood between them.
         text = "".join(texts)
         if not text and not calls:
@@ -170,7 +178,7 @@ class History:
                 self._warn("thinking was left out")
                 return []
             case kind:
-                raise refusal(path, f"a {kind!r} block cannot be sent to an OpenAI-compatible provider")
+                raise refusal(path, f"a {word(kind)} block cannot be sent to an OpenAI-compatible provider")
 
     def _image(self, path: str, source: Any) -> str:
         match source:
@@ -196,7 +204,7 @@ class History:
                 ]
             case _:
                 kind = source.get("type") if isinstance(source, dict) else None
-                raise refusal(f"{path}.source", f"a document of type {kind!r} cannot be sent to an OpenAI-compatible provider, only text")
+                raise refusal(f"{path}.source", f"a document of type {word(kind)} cannot be sent to this provider, only text")
         title = block.get("title")
         return [_text_part(title), *parts] if isinstance(title, str) and title else parts
 

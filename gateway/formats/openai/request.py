@@ -8,7 +8,7 @@ from typing import Any
 from gateway import json_text
 from gateway.chat import ChatRequest
 from gateway.formats import Provider, Target, UpstreamRequest
-from gateway.formats.openai.history import History, refusal
+from gateway.formats.openai.history import History, refusal, word
 from gateway.formats.openai.stream import OpenAIDecoder
 from gateway.json_text import Json
 
@@ -99,8 +99,8 @@ def _tools(request: ChatRequest) -> Json:
             if not isinstance(choice.get("name"), str) or not choice["name"]:
                 raise refusal("tool_choice.name", "the tool that is chosen has a name")
             body["tool_choice"] = {"type": "function", "function": {"name": choice["name"]}}
-        case other:
-            raise refusal("tool_choice.type", f"{other!r} is none of auto, any, tool, none")
+        case _:
+            raise refusal("tool_choice.type", "expected one of auto, any, tool, none")
     if choice.get("disable_parallel_tool_use") is True:
         body["parallel_tool_calls"] = False
     return body
@@ -109,7 +109,7 @@ def _tools(request: ChatRequest) -> Json:
 def _tool(path: str, tool: Json) -> Json:
     kind = tool.get("type")
     if kind not in (None, "custom", "function"):
-        raise refusal(f"{path}.type", f"{kind!r} is a tool that runs at the provider, which no OpenAI-compatible one has")
+        raise refusal(f"{path}.type", f"{word(kind)} is a tool that runs at the provider, which no OpenAI-compatible one has")
     name = tool.get("name")
     if not isinstance(name, str) or not name:
         raise refusal(f"{path}.name", "a tool has a name")
@@ -137,5 +137,5 @@ def _response_format(wanted: Json | None) -> Json | None:
             if isinstance(wanted.get("strict"), bool):
                 described["strict"] = wanted["strict"]
             return {"type": "json_schema", "json_schema": described}
-        case other:
-            raise refusal("response_format.type", f"{other!r} is none of text, json_object, json_schema")
+        case _:
+            raise refusal("response_format.type", "expected one of text, json_object, json_schema")

@@ -34,7 +34,7 @@ from gateway.formats.openai.think_tags import Kind, Passage
 from gateway.formats.openai.tool_calls import Block, Fragment, ToolCalls
 from gateway.json_text import Json
 from gateway.refusals import is_refusal, refused_in_band, tidy
-from gateway.sequence import Usage
+from gateway.usage import Usage
 
 
 class OpenAIDecoder:
@@ -283,7 +283,7 @@ class OpenAIDecoder:
             if self.finishing:
                 self._warn("an error after the finish reason")
                 return
-            word = tidy(reason)[:100]
+            word = tidy(reason, self._provider.secrets)[:100]
             sentence = f"Provider {self._provider.name} broke off its answer: the finish reason is {word}."
             self._fail(UpstreamFailed("unavailable", sentence, provider=self._provider.name, provider_code=word), steps)
             return
@@ -344,6 +344,7 @@ class OpenAIDecoder:
 
     def _ending(self) -> Json:
         reason, raw = terms.stop_reason(self._finish_reason or "stop")
+        raw = raw and tidy(raw, self._provider.secrets)[:200]
         sequence = None
         if reason == "end_turn":
             if self._refused:
@@ -354,7 +355,7 @@ class OpenAIDecoder:
                 reason = "stop_sequence"
         if reason == "stop_sequence":
             sequence = self._stop_sequence
-        return {"stop_reason": reason, "stop_sequence": sequence, **({"raw_stop_reason": raw[:200]} if raw else {})}
+        return {"stop_reason": reason, "stop_sequence": sequence, **({"raw_stop_reason": raw} if raw else {})}
 
 
 def _is_refusal(chunk: Json) -> bool:

@@ -9,7 +9,8 @@ Imports point down the floors:
     3  decisions    deadlines (which clock strikes next) · failover (what to try next) · routing (name → targets)
     2  translation  formats (one per wire format, both its sides) · simulator (a request → a script)
     1  wire         body (bytes → JSON) · refusals (what a provider's error says) · message (events → one message) ·
-                    sequence (the grammar) · framing (any body → frames) · sse (bytes ↔ frames)
+                    sequence (the grammar) · deltas (what one says) · usage (counts, laid over each other) ·
+                    framing (any body → frames) · sse (bytes ↔ frames)
     0  words        errors (one table of causes) · chat (the request) · events (the stream) · json_text
 
 Floors 0 to 3 know no I/O, no clock and no randomness. How a token travels is told in the README.

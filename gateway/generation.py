@@ -18,12 +18,13 @@ from gateway import events as ev
 from gateway import upstream
 from gateway.chat import ChatRequest
 from gateway.deadlines import Facts, Meaning
+from gateway.deltas import is_content
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.events import Event
 from gateway.failover import Again, GiveUp, Next, decide
 from gateway.formats import Decoder, Target
 from gateway.routing import Model
-from gateway.sequence import Sequencer, is_content
+from gateway.sequence import Sequencer
 from gateway.telemetry import StreamRecord
 
 PREAMBLE_LIMIT = 64 * 1024  # bytes of events that precede content and are kept back

@@ -12,6 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway import json_text
+from gateway.deltas import read_input
 from gateway.errors import UpstreamFailed
 from gateway.events import (
     Abort,
@@ -36,7 +37,7 @@ from gateway.events import (
     UnknownEvent,
 )
 from gateway.json_text import Json
-from gateway.sequence import merged, overlaid, read_input
+from gateway.usage import merged, overlaid
 
 LIMIT = 64 * 1024 * 1024  # of all that is kept of one answer, counted as characters of text and bytes of encoded objects
 

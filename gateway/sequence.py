@@ -9,135 +9,42 @@ Deliberate oddities:
 * A tool call without any argument that `max_tokens` ended is `truncated`, not `{}`: its arguments may never have come.
 """
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from gateway import json_text
+from gateway.deltas import FIELDS, HOMES, TEXTS, arguments_text, read_delta, read_input, same_value, takes
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.events import (
     KINDS,
     OPEN_BLOCK,
     PASSABLE,
     Abort,
-    CitationsDelta,
     ContentBlockDelta,
     ContentBlockStart,
     ContentBlockStop,
     Delta,
     Error,
     Event,
-    InputJsonDelta,
     InvalidInput,
     MessageDelta,
     MessageStart,
     MessageStop,
     Ping,
     Reset,
-    SignatureDelta,
     TextDelta,
     ThinkingDelta,
     UnknownDelta,
     UnknownEvent,
 )
-from gateway.json_text import Json, MalformedJson
+from gateway.json_text import Json
+from gateway.usage import COUNTS, Usage, merged, overlaid, token_count
 
 EARLY_LIMIT = 64 * 1024  # encoded bytes of unknown events that wait for `message_start`
 ARGUMENTS_LIMIT = 64 * 1024 * 1024  # characters of one tool's arguments: all that may be kept of one answer
 METADATA_LIMIT = 64 * 1024  # encoded bytes of merged usage, or of what is merged into the final `message_delta`; twice that for a moment
-COUNT_LIMIT = 2**50  # beyond it there are no tokens, but sums and speeds that no float holds
-
-COUNTS = ("input_tokens", "output_tokens")  # clients crash where these are no integers
-
-# Where each known delta has its value, and the block that is made for one that comes without.
-FIELDS = {
-    "text_delta": "text",
-    "thinking_delta": "thinking",
-    "signature_delta": "signature",
-    "input_json_delta": "partial_json",
-    "citations_delta": "citation",
-}
-TEXTS: dict[str, Callable[[str], Delta]] = {
-    "text_delta": TextDelta,
-    "thinking_delta": ThinkingDelta,
-    "signature_delta": SignatureDelta,
-    "input_json_delta": InputJsonDelta,
-}
-HOMES = {"text_delta": "text", "citations_delta": "text", "thinking_delta": "thinking", "signature_delta": "thinking"}
-
-# What the known block types take; a type that is not here takes anything. Unknown deltas go wherever a block is open.
-_ARGUMENTS = frozenset({"input_json_delta"})
-_NOTHING: frozenset[str] = frozenset()
-TAKES = {
-    "text": frozenset({"text_delta", "citations_delta"}),
-    "thinking": frozenset({"thinking_delta", "signature_delta"}),
-    "tool_use": _ARGUMENTS,
-    "server_tool_use": _ARGUMENTS,
-    "mcp_tool_use": _ARGUMENTS,
-    "redacted_thinking": _NOTHING,
-    "container_upload": _NOTHING,
-    "fallback": _NOTHING,
-    "mcp_tool_listing": _NOTHING,
-}
 
 # Deltas that need no look at anything but their text.
 PASSES: dict[str, type] = {"text": TextDelta, "thinking": ThinkingDelta}
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Token counts in Anthropic's names, cumulative: merged into the message's usage, no event of its own."""
-
-    tokens: Json
-
-
-def is_content(event: Event) -> bool:
-    """Whether the answer has begun with it: a non-empty delta, or the start of a block other than an empty text or thinking block."""
-    match event:
-        case ContentBlockDelta(delta=delta):
-            said = _read_delta(delta)
-            return said is not None and (bool(said[1]) or said[2])
-        case ContentBlockStart(content_block=block):
-            kind = block.get("type")
-            if kind == "thinking":
-                return bool(block.get("thinking") or block.get("signature"))
-            return kind != "text" or bool(block.get("text"))
-        case MessageStart() | ContentBlockStop() | MessageDelta() | MessageStop() | Ping() | Error() | Abort() | Reset() | UnknownEvent():
-            return False
-
-
-def merged(known: Json, told: Json) -> Json:
-    """`known` overwritten key by key, nested objects too; a null never overwrites. Neither argument is changed."""
-    result = dict(known)
-    for key, value in told.items():
-        before = known.get(key)
-        if isinstance(value, dict) and isinstance(before, dict):
-            result[key] = overlaid(before, value)
-        elif value is not None or before is None:
-            result[key] = value
-    return result
-
-
-def overlaid(known: Json, told: Json) -> Json:
-    """The same without looking into nested objects."""
-    return {**known, **{key: value for key, value in told.items() if value is not None or key not in known}}
-
-
-def read_input(text: str) -> Json | InvalidInput:
-    """A tool's input of the text of its arguments; no text and `null` are an empty one."""
-    if not text.strip():
-        return {}
-    try:
-        value = json_text.read(text)
-    except MalformedJson:
-        return InvalidInput(text, "invalid_json")
-    if value is None:
-        return {}
-    if not isinstance(value, dict):
-        return InvalidInput(text, "not_an_object")
-    if "\\u" in text and "\\ud" in text.lower():
-        # An escape may have named half of a surrogate pair, which no UTF-8 can hold.
-        value = json_text.read(json_text.write(value))
-    return dict(value)
 
 
 class _Block:
@@ -279,7 +186,7 @@ class Sequencer:
             return
         told: Json = {}
         for key, value in tokens.items():
-            count = _count(value)
+            count = token_count(value)
             self._told = self._told or (key.endswith("_tokens") and count is not None)
             if key in COUNTS:
                 value = count
@@ -360,7 +267,7 @@ class Sequencer:
             values = [("thinking_delta", _text_of(said.get("thinking")) or ""), ("signature_delta", _text_of(said.get("signature")) or "")]
             said |= {"thinking": "", "signature": ""}
         elif kind == "tool_use":
-            values = [("input_json_delta", _arguments(said.get("input")))]
+            values = [("input_json_delta", arguments_text(said.get("input")))]
             said["input"] = {}
         block = self._open_block(events, said, upstream)
         for kind, value in values:
@@ -439,7 +346,7 @@ class Sequencer:
         return self._max_tokens is not None and int(self.usage.get("output_tokens", 0)) >= self._max_tokens
 
     def _take_delta(self, index: int, delta: Delta, events: list[Event]) -> None:
-        said = _read_delta(delta)
+        said = read_delta(delta)
         if said is None:
             self.dropped += 1
             return
@@ -450,7 +357,7 @@ class Sequencer:
         if block is None:
             self.dropped += 1
             return
-        if kind in block.repeats and _same_value(kind, block.repeats.pop(kind), value):
+        if kind in block.repeats and same_value(kind, block.repeats.pop(kind), value):
             value = ""
         self._send(block, delta, kind, value, more, events)
         self._plain = block if block.passes and not (block.half or block.repeats or block.waiting) else None
@@ -459,7 +366,7 @@ class Sequencer:
         """The block that the delta belongs to, made if need be; None if there can be none."""
         block = self._open if self._open and not self._open.stopped else None
         here = block is not None and self._is_open(block, index)
-        if block and here and _takes(block.kind, kind):
+        if block and here and takes(block.kind, kind):
             return block
         if not here and OPEN_BLOCK < index <= self._last:
             return None
@@ -516,50 +423,6 @@ class Sequencer:
         return True
 
 
-def _read_delta(delta: Delta) -> tuple[str, object, bool] | None:
-    """Its kind, its value, and whether it says something besides; None if it is no delta."""
-    match delta:
-        case TextDelta(text=text):
-            return "text_delta", text, False
-        case ThinkingDelta(thinking=text):
-            return "thinking_delta", text, False
-        case InputJsonDelta(partial_json=text):
-            return "input_json_delta", text, False
-        case SignatureDelta(signature=text):
-            return "signature_delta", text, False
-        case CitationsDelta(citation=citation):
-            return "citations_delta", citation, False
-        case UnknownDelta(body=body):
-            kind = body.get("type")
-            if not isinstance(kind, str) or not kind:
-                return None
-            if kind not in FIELDS:
-                return kind, None, True
-            field = FIELDS[kind]
-            value = body.get(field)
-            more = any(other not in (None, "", [], {}) for key, other in body.items() if key not in ("type", field))
-            if kind == "citations_delta":
-                return (kind, value, more) if value is None or isinstance(value, dict) else None
-            if kind == "input_json_delta":
-                value = _arguments(value)
-            elif value is None:
-                value = ""
-            return (kind, value, more) if isinstance(value, str) else None
-
-
-def _takes(block: str, delta: str) -> bool:
-    if delta not in FIELDS:
-        return True
-    return delta in TAKES[block] if block in TAKES else not block.endswith("_tool_result")
-
-
-def _same_value(kind: str, before: str, value: object) -> bool:
-    """Whether a first delta merely repeats what the start held; a tool's input may be spaced otherwise."""
-    if value == before:
-        return True
-    return kind == "input_json_delta" and read_input(before) == read_input(str(value))
-
-
 def _join_halves(block: _Block, kind: str, text: str) -> str:
     """The text without lone surrogates; a last character of which only the first half has come waits in the block."""
     if block.half:
@@ -571,21 +434,8 @@ def _join_halves(block: _Block, kind: str, text: str) -> str:
     return json_text.clean(text)
 
 
-def _arguments(said: object) -> str:
-    """A tool's input as text: an object is written out; nothing and an empty object (to PHP also `[]`) are no text."""
-    if isinstance(said, str):
-        return said
-    return json_text.write(said).decode() if said not in (None, {}, []) else ""
-
-
 def _text_of(said: object) -> str | None:
     return said if isinstance(said, str) and said else None
-
-
-def _count(said: object) -> int | None:
-    if isinstance(said, float) and said.is_integer():
-        said = int(said)
-    return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < COUNT_LIMIT else None
 
 
 def _encodable(text: str) -> bool:

@@ -12,7 +12,7 @@ from gateway.chat import ChatRequest
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.events import Event
 from gateway.json_text import Json
-from gateway.sequence import Usage
+from gateway.usage import Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,13 +15,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.chat import ChatRequest, Message
+from gateway.deltas import is_content
 from gateway.events import Event
 from gateway.formats import Provider, Quirks, Target
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.native import NATIVE
 from gateway.formats.openai import OPENAI
 from gateway.message import Assembler
-from gateway.sequence import Sequencer, is_content
+from gateway.sequence import Sequencer
 from tests.grammar import check
 
 Json = dict[str, Any]

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway import json_text
+from gateway.deltas import is_content
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.events import (
     DELTAS,
@@ -38,7 +39,8 @@ from gateway.events import (
     encode,
 )
 from gateway.message import Assembler
-from gateway.sequence import Sequencer, Usage, is_content
+from gateway.sequence import Sequencer
+from gateway.usage import Usage
 from tests.grammar import check
 
 Json = dict[str, Any]

@@ -6,7 +6,7 @@ import pytest
 
 from gateway.errors import UpstreamFailed
 from gateway.events import CitationsDelta, ContentBlockDelta, MessageDelta, MessageStart, MessageStop, SignatureDelta
-from gateway.sequence import Usage
+from gateway.usage import Usage
 from tests.unit.openai_answers import DONE, answer, call, chunk, decoder, failure, frame, steps, usage
 
 STOP = chunk({}, "stop")

@@ -6,6 +6,7 @@ import pytest
 from msgspec import UNSET
 
 from gateway import sequence
+from gateway.deltas import is_content
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.events import (
     OPEN_BLOCK,
@@ -31,7 +32,8 @@ from gateway.events import (
     UnknownDelta,
     UnknownEvent,
 )
-from gateway.sequence import Sequencer, Usage, is_content
+from gateway.sequence import Sequencer
+from gateway.usage import Usage
 from tests.grammar import Broken, check
 
 Json = dict[str, Any]

@@ -49,8 +49,9 @@ class Access:
     def __init__(self, app: ASGIApp, origins: tuple[str, ...], callers: tuple[Caller, ...] = (), *, loopback: bool = True) -> None:
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._loopback = loopback
-        self._app = CORSMiddleware(
-            _Gate(app, callers, loopback),
+        self._gate = _Gate(app, callers, loopback)
+        self._cors = CORSMiddleware(
+            self._gate,
             allow_origins=[origin.rstrip("/") for origin in origins],
             allow_origin_regex=LOOPBACK_ORIGIN if loopback else None,
             allow_methods=["GET", "POST", "OPTIONS"],
@@ -62,8 +63,10 @@ class Access:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (error := self._refusal(scope)):
             await refuse(error, request_id(scope), send)
+        elif scope["type"] == "http" and scope["method"] == "POST" and _header(scope, b"origin") is None:
+            await self._gate(scope, receive, send)  # no page asks, and no cache keeps the answer to a POST
         else:
-            await self._app(scope, receive, send)
+            await self._cors(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> GatewayError | None:
         origin = _header(scope, b"origin")

@@ -52,8 +52,11 @@ class StreamRecord:
         self.events += len(events)
         if self.first_text is None or self.first_thinking is None or self.first_delta is None:
             self._note_first(events, now)
-        if self.first_delta is not None and any(type(event) is ContentBlockDelta for event in events):
-            self.last_delta = now
+        if self.first_delta is not None:
+            for event in events:
+                if type(event) is ContentBlockDelta:
+                    self.last_delta = now
+                    break
 
     def _note_first(self, events: list[Event], now: float) -> None:
         for event in events:
@@ -190,7 +193,9 @@ def emit(record: StreamRecord, live: Live) -> None:
     """The record's one log line, and the same on `/live`."""
     line = record.line()
     level = logging.WARNING if record.outcome == "failed" else logging.INFO
-    LOG.log(level, "stream", extra={"line": line})
+    if LOG.isEnabledFor(level):
+        # What `LOG.log` does, without a walk up the stack for the caller's name.
+        LOG.handle(LOG.makeRecord(LOG.name, level, __file__, 0, "stream", (), None, extra={"line": line}))
     live.publish(line)
 
 

@@ -57,10 +57,12 @@ _typed = msgspec.json.Decoder(DeltaFrame)
 
 
 def _read(data: bytes) -> Any:
-    try:
-        return _typed.decode(data)
-    except (msgspec.DecodeError, RecursionError):
-        return json_text.read(data)
+    if b"content_block_delta" in data[:64]:  # else the attempt and its exception would cost five times the reading
+        try:
+            return _typed.decode(data)
+        except (msgspec.DecodeError, RecursionError):
+            pass
+    return json_text.read(data)
 
 
 class MessageDecoder:

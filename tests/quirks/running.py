@@ -1,4 +1,4 @@
-"""A gateway on a real socket, in the test's own loop, made from a YAML file as `gateway serve` would be; and a strict client of it."""
+"""A gateway made from a YAML file as `gateway serve` would be, in the test's own loop; and a client that only reads, strictly."""
 
 import asyncio
 import contextlib
@@ -13,20 +13,21 @@ from typing import Any
 
 import yaml
 
-from gateway.app import Gateway
-from gateway.server import bind, server, transports
 from gateway.settings import load
 from gateway.wiring import Wiring, wire
+from tests.e2e import running as e2e
 
 Json = dict[str, Any]
 PATIENCE = 30.0
 
 
-@dataclass(frozen=True)
 class Running:
-    gateway: Gateway
-    port: int
-    log: "Log"
+    """The gateway that a configuration makes, and its log."""
+
+    def __init__(self, running: e2e.Running) -> None:
+        self.gateway = running.gateway
+        self.port = running.port
+        self.log = Log(running)
 
     async def post(self, payload: Json, **options: Any) -> "Answer":
         return await post(self.port, payload, **options)
@@ -42,19 +43,20 @@ async def until(holds: Callable[[], bool], what: str, deadline: float = 5.0) -> 
         raise TimeoutError(f"{what}: not within {deadline} s") from None
 
 
-class Log(logging.Handler):
-    """Every record of every logger, as the gateway's own formatter would be given it."""
+class Log:
+    """Every record of every logger, from INFO up."""
 
-    def __init__(self) -> None:
-        super().__init__(logging.DEBUG)
-        self.lines: list[Json] = []
-        self.texts: list[str] = []
+    def __init__(self, running: e2e.Running) -> None:
+        self._running = running
 
-    def emit(self, record: logging.LogRecord) -> None:
-        line: Json | None = getattr(record, "line", None)
-        if line is not None:
-            self.lines.append(line)
-        self.texts.append(f"{record.levelname} {record.getMessage()} {line} {record.exc_info}")
+    @property
+    def lines(self) -> list[Json]:
+        return self._running.records
+
+    @property
+    def texts(self) -> list[str]:
+        logs = self._running.logs
+        return [f"{log.levelname} {log.getMessage()} {getattr(log, 'line', None)} {log.exc_info}" for log in logs]
 
     def of(self, model: str) -> Json:
         """The last stream's line of that model."""
@@ -62,48 +64,31 @@ class Log(logging.Handler):
 
 
 @contextmanager
-def listening() -> Iterator[Log]:
-    log, root = Log(), logging.getLogger()
-    levels = {name: logging.getLogger(name).level for name in ("", "gateway")}
-    for name in levels:
-        logging.getLogger(name).setLevel(logging.INFO)
-    root.addHandler(log)
+def talkative() -> Iterator[None]:
+    """Libraries log what they would only say to a curious person: a key may be in it."""
+    root = logging.getLogger()
+    level = root.level
+    root.setLevel(logging.INFO)
     try:
-        yield log
+        yield
     finally:
-        root.removeHandler(log)
-        for name, level in levels.items():
-            logging.getLogger(name).setLevel(level)
+        root.setLevel(level)
 
 
-def _wiring(configuration: Json, directory: Path) -> Wiring:
-    file = directory / "gateway.yaml"
-    file.write_text(yaml.safe_dump(configuration), encoding="utf-8")
-    return wire(load({}, config=str(file), command_line={("server", "port"): 0}, directory=directory, secrets=directory))
+def _wiring(configuration: Json) -> Wiring:
+    with tempfile.TemporaryDirectory() as name:
+        directory = Path(name)
+        file = directory / "gateway.yaml"
+        file.write_text(yaml.safe_dump(configuration), encoding="utf-8")
+        return wire(load({}, config=str(file), directory=directory, secrets=directory))
 
 
 @asynccontextmanager
-async def running(configuration: Json, around: Callable[[Any], Any] = lambda app: app) -> AsyncIterator[Running]:
+async def running(configuration: Json, around: Callable[[Any], Any] | None = None) -> AsyncIterator[Running]:
     """`around` wraps the application, as somebody's own middleware would."""
-    with tempfile.TemporaryDirectory() as directory, listening() as log:
-        wiring = _wiring(configuration, Path(directory))
-        listener = bind(wiring)
-        gateway = Gateway(wiring, transports(wiring))
-        uvicorn = server(gateway)
-        uvicorn.config.app = around(uvicorn.config.app)
-        async with asyncio.TaskGroup() as group:
-            serving = group.create_task(uvicorn.serve(sockets=[listener]), name="gateway")
-            try:
-                async with asyncio.timeout(PATIENCE):
-                    while not uvicorn.started:
-                        assert not serving.done(), "the gateway did not come up"
-                        await asyncio.sleep(0.001)
-                yield Running(gateway, listener.getsockname()[1], log)
-            finally:
-                for answer in tuple(gateway.answers):
-                    answer.abort()
-                uvicorn.should_exit = True
-                await serving  # not by the group, which cancels where a test fails: an unclosed listener keeps the loop from closing
+    with talkative():
+        async with e2e.running(_wiring(configuration), wrap=around, complaints=True) as found:
+            yield Running(found)
 
 
 @dataclass

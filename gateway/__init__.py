@@ -10,7 +10,7 @@ Imports point down the floors:
     2  translation  formats (one per wire format, both its sides) · simulator (a request → a script)
     1  wire         body (bytes → JSON) · refusals (what a provider's error says) · message (events → one message) ·
                     sequence (the grammar) · deltas (what one says) · usage (counts, laid over each other) ·
-                    framing (any body → frames) · sse (bytes ↔ frames)
+                    framing (any body → frames) · sse (bytes → frames)
     0  words        errors (one table of causes) · chat (the request) · events (the stream) · json_text
 
 Floors 0 to 3 know no I/O, no clock and no randomness. How a token travels is told in the README.

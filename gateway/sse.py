@@ -1,4 +1,4 @@
-"""Bytes ↔ SSE frames: incremental, bounded, without I/O.
+"""Bytes → SSE frames, as the standard says: incremental, bounded, without I/O.
 
 https://html.spec.whatwg.org/multipage/server-sent-events.html
 
@@ -24,11 +24,6 @@ class Frame(msgspec.Struct, frozen=True, gc=False):
 
     event: str
     data: bytes
-
-
-def encode_frame(event: bytes, data: bytes) -> bytes:
-    """Both must be one line, as compact JSON is."""
-    return b"event: %b\ndata: %b\n\n" % (event, data) if event else b"data: %b\n\n" % data
 
 
 class EventStream:

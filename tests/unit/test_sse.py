@@ -1,10 +1,10 @@
-"""The standard's own parser cases, each at every cut; and what a frame looks like when it is written."""
+"""The standard's own parser cases, each at every cut."""
 
 import tracemalloc
 
 import pytest
 
-from gateway.sse import EventStream, Frame, encode_frame
+from gateway.sse import EventStream, Frame
 from tests.cuts import pieces_of
 
 N = b"\n\n\n"
@@ -149,8 +149,3 @@ def test_a_block_of_countless_tiny_lines_takes_memory_like_its_bytes() -> None:
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 4 * len(body)
-
-
-def test_encoded_frames_are_those_read() -> None:
-    assert encode_frame(b"x", b"{}") == b"event: x\ndata: {}\n\n"
-    assert encode_frame(b"", b"{}") == b"data: {}\n\n"

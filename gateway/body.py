@@ -10,9 +10,9 @@ from typing import Any, Final
 from gateway import json_text
 from gateway.errors import UpstreamFailed
 from gateway.framing import DONE as DONE_BYTES
-from gateway.framing import Framing, resynchronise
+from gateway.framing import LINES_LIMIT, Framing, resynchronise
 from gateway.refusals import content_kind, is_refusal, snippet
-from gateway.sse import Frame
+from gateway.sse import LIMIT, Frame
 
 DONE: Final = object()
 """What `data: [DONE]` becomes."""
@@ -52,9 +52,8 @@ class Body:
         """The failure of an event over the limit, as soon as one came."""
         if not self._framing.overflow:
             return None
-        return UpstreamFailed(
-            "event_too_large", f"Provider {self._provider} sent an event larger than the gateway takes.", provider=self._provider
-        )
+        sentence = f"Provider {self._provider} sent an event of more than {LIMIT >> 20} MiB or {LINES_LIMIT} lines."
+        return UpstreamFailed("event_too_large", sentence, provider=self._provider)
 
     def feed(self, chunk: bytes) -> list[tuple[str, Any]]:
         return self._values(self._framing.feed(chunk))

@@ -62,7 +62,8 @@ class Answer:
         self._open_answers = open_answers
         self._slot = ExitStack()
         self._lock = asyncio.Lock()
-        self._alarm: asyncio.Future[None] | None = None  # the clock sleeps
+        self._alarm: asyncio.Future[None] | None = None  # the clock sleeps,
+        self._asleep_until = 0.0
         self._scope: anyio.CancelScope | None = None
         self._unsent = b""
         self._last = False  # the message's last event was encoded
@@ -161,18 +162,24 @@ class Answer:
                     await self._sleep(self._timeouts.write)
 
     async def _sleep(self, seconds: float) -> None:
-        loop = asyncio.get_running_loop()
-        self._alarm = loop.create_future()
-        timer = loop.call_later(seconds, self._wake)
+        self._alarm = asyncio.get_running_loop().create_future()
+        self._asleep_until = time.monotonic() + seconds
+        timer = asyncio.get_running_loop().call_later(seconds, self._ring)
         try:
             await self._alarm
         finally:
             timer.cancel()
             self._alarm = None
 
-    def _wake(self) -> None:
+    def _ring(self) -> None:
         if self._alarm is not None and not self._alarm.done():
             self._alarm.set_result(None)
+
+    def _wake(self) -> None:
+        """The facts have changed: the clock gets up only if something is due before the instant it sleeps for."""
+        due = next_deadline(self._facts, self._timeouts, self._streaming)
+        if due is not None and due[0] < self._asleep_until:
+            self._ring()
 
     async def _heartbeat(self) -> None:
         """In its own bounds: while this send blocks nobody else keeps the time."""

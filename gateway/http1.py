@@ -216,8 +216,12 @@ class _Connection(asyncio.BufferedProtocol):
             if self._complete:
                 return b""
             await self._news()
-        piece = bytes(self._waiting[:PIECE])
-        del self._waiting[:PIECE]
+        if len(self._waiting) <= PIECE:
+            piece = bytes(self._waiting)
+            self._waiting.clear()
+        else:
+            piece = bytes(self._waiting[:PIECE])
+            del self._waiting[:PIECE]
         self._more = bool(self._waiting)
         if self._paused and len(self._waiting) <= PIECE and self._transport is not None and not self._ended:
             self._paused = False

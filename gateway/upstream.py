@@ -52,12 +52,12 @@ async def opened(
         raise _translated(error, provider.name) from error
     assert isinstance(response.stream, httpx.AsyncByteStream)
     try:
-        headers = {name.lower(): value for name, value in response.headers.items()}
-        encoding = headers.get("content-encoding", "").strip().lower()
-        stream = aiter(response.stream)
-        exchange = Exchange(provider.name, headers.get("content-type", ""), "" if encoding == "identity" else encoding, stream)
+        encoding = response.headers.get("content-encoding", "").strip().lower()
+        content_type = response.headers.get("content-type", "")
+        exchange = Exchange(provider.name, content_type, "" if encoding == "identity" else encoding, aiter(response.stream))
         if not 200 <= response.status_code < 300:
             body = await _refusal_body(exchange)
+            headers = {name.lower(): value for name, value in response.headers.items()}
             now = datetime.fromtimestamp(time.time(), UTC)
             raise refused_by_status(response.status_code, headers, body, provider=provider.name, secrets=provider.secrets, now=now)
         yield exchange
@@ -131,7 +131,7 @@ async def _send(
         extensions = {"timeout": {"connect": connect, "read": None, "write": None, "pool": None}, "trace": trace}
         url = _url(request.url, tuple(provider.query.items()))
         outgoing = httpx.Request(
-            "POST" if request.body else "GET", url, headers=request.headers, content=request.body or None, extensions=extensions
+            "POST" if request.body else "GET", url, headers=_headers(request.headers), content=request.body or None, extensions=extensions
         )
         try:
             return await transport.handle_async_request(outgoing)
@@ -200,6 +200,12 @@ def _translated(error: Exception, provider: str, *, began: bool = False) -> Upst
     else:
         cause, sentence = "unavailable", f"Provider {provider} could not be reached or gave no answer ({what})."
     return UpstreamFailed(cause, sentence, provider=provider)
+
+
+@lru_cache(maxsize=1024)
+def _headers(headers: tuple[tuple[str, str], ...]) -> httpx.Headers:
+    """Copied by each request, which is cheaper than encoding them anew."""
+    return httpx.Headers(list(headers))
 
 
 @lru_cache(maxsize=1024)

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from gateway.json_text import Json
 
-COUNT_LIMIT = 2**50  # beyond it there are no tokens, but sums and speeds that no float holds
+# Beyond it there are no tokens; and every sum stays within what JSON readers take for an exact integer, every speed within a float.
+COUNT_LIMIT = 2**50
 COUNTS = ("input_tokens", "output_tokens")  # clients crash where these are no integers
 
 
@@ -36,6 +37,7 @@ def overlaid(known: Json, told: Json) -> Json:
 
 
 def token_count(said: object) -> int | None:
+    """What was said as a count, a float without a fraction too; None if it is none."""
     if isinstance(said, float) and said.is_integer():
         said = int(said)
     return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < COUNT_LIMIT else None

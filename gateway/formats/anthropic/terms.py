@@ -5,6 +5,7 @@ import re
 from typing import Any
 
 from gateway.json_text import Json
+from gateway.usage import token_count
 
 # https://docs.anthropic.com/en/api/versioning: this version has no temperature, top_p or top_k.
 VERSION_WITHOUT_SAMPLING = "2026-10-21"
@@ -46,7 +47,7 @@ def usage(said: Any) -> Json:
     """A usage whose counts are integers; what is none is left out, and so is `estimated`, which only the gateway says."""
     if not isinstance(said, dict):
         return {}
-    counted = {key: _count(value) if key in COUNTS else value for key, value in said.items() if key != "estimated"}
+    counted = {key: token_count(value) if key in COUNTS else value for key, value in said.items() if key != "estimated"}
     return {key: value for key, value in counted.items() if key not in COUNTS or value is not None}
 
 
@@ -56,9 +57,3 @@ def tool_id(given: str) -> str:
         return given
     digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:12]
     return f"{re.sub(r'[^a-zA-Z0-9_-]', '_', given)[:40]}_{digest}"
-
-
-def _count(value: Any) -> int | None:
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None

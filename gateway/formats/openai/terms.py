@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.formats import Quirks
 from gateway.json_text import Json
+from gateway.usage import token_count
 
 STOP_REASONS = {
     "stop": "end_turn",
@@ -44,8 +45,6 @@ FAILURES = frozenset({"error", "network_error", "insufficient_system_resource", 
 
 # What continuous usage statistics consist of, chunk by chunk.
 SIMPLE = frozenset({"prompt_tokens", "completion_tokens", "total_tokens"})
-# Counters beyond this are no counters; it also keeps every sum within what JSON readers take for an exact integer.
-COUNT_LIMIT = 2**50
 
 # What `tokens` reads; every other key of a usage object is passed on as it is.
 CONSUMED = frozenset({
@@ -130,10 +129,4 @@ def _object(value: Any) -> Json:
 
 def _first(said: Json, *names: str) -> int | None:
     """The first of the counters that is one."""
-    for name in names:
-        value = said.get(name)
-        if isinstance(value, float) and value.is_integer():
-            value = int(value)
-        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < COUNT_LIMIT:
-            return value
-    return None
+    return next((count for name in names if (count := token_count(said.get(name))) is not None), None)

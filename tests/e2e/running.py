@@ -24,6 +24,7 @@ from gateway.server import server, transports
 from gateway.wiring import UPSTREAMS, Access, Connection, Server, Wiring
 from tests.e2e.client import ASK, Client, Json
 from tests.upstream import Bell
+from tests.waiting import until
 
 DEADLINE = 5.0
 ROOT = Path(__file__).resolve().parents[2]
@@ -114,23 +115,20 @@ class Running:
         return found + [f"{answer} is open" for answer in self.gateway.answers]
 
     async def until_idle(self, deadline: float = DEADLINE) -> None:
-        """Polls, as tasks send no signal when they are gone."""
-        end = time.monotonic() + deadline
-        while found := self.leftovers():
-            assert time.monotonic() < end, found
-            await asyncio.sleep(0.001)
+        await until(lambda: not self.leftovers(), lambda: f"an end of {self.leftovers()}", deadline)
 
     async def until_blocked(self, number: int = 1) -> None:
         """Until that many answers wait for clients who do not read."""
-        async with asyncio.timeout(DEADLINE):
-            while sum(answer._facts.sending is not None for answer in self.gateway.answers) < number:
-                await asyncio.sleep(0.001)
+        answers = self.gateway.answers
+        await until(lambda: sum(answer._facts.sending is not None for answer in answers) >= number, f"{number} blocked answers")
 
     async def until_waiting(self, number: int = 1) -> None:
         """Until that many answers wait between two attempts."""
-        async with asyncio.timeout(DEADLINE):
-            while sum(answer._facts.attempt is None and answer._record.attempts > 0 for answer in self.gateway.answers) < number:
-                await asyncio.sleep(0.001)
+
+        def waiting() -> int:
+            return sum(answer._facts.attempt is None and answer._record.attempts > 0 for answer in self.gateway.answers)
+
+        await until(lambda: waiting() >= number, f"{number} answers between attempts")
 
 
 def _is_the_gateways(task: asyncio.Task[Any]) -> bool:
@@ -191,9 +189,7 @@ async def running(
             answer.stop(GatewayError("shutdown", "The test is over."))
         for connection in tuple(serving.server_state.connections):
             connection.transport.abort()
-        async with asyncio.timeout(DEADLINE):
-            while serving.server_state.tasks:
-                await asyncio.sleep(0.001)
+        await until(lambda: not serving.server_state.tasks, "the end of the requests")
         await serving.lifespan.shutdown()
         logging.getLogger().removeHandler(handler)
 
@@ -226,6 +222,12 @@ class Process:
 
     def signal(self, number: int = signal.SIGTERM) -> None:
         self.process.send_signal(number)
+
+    async def until_stopping(self) -> None:
+        """Until the signal has arrived: then it is not ready any more."""
+        async with asyncio.timeout(DEADLINE):
+            while (await self.get("/readyz")).status != 503:
+                await asyncio.sleep(0.01)
 
     async def exit_code(self, deadline: float = DEADLINE) -> int:
         async with asyncio.timeout(deadline):

@@ -20,6 +20,7 @@ from gateway.simulator import Hang, Script, Send, Wait, answer
 from gateway.wiring import wire
 from tests.e2e.client import ASK, Client, Json, Truncated, Way
 from tests.e2e.running import ROOT, provider, running, wiring
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 DEADLINE = 5.0
@@ -35,9 +36,7 @@ async def simulator(wishes: str = QUICK) -> AsyncIterator[tuple[SimulateServer, 
 
 
 async def until_empty(server: SimulateServer) -> None:
-    async with asyncio.timeout(DEADLINE):
-        while server.connections:
-            await asyncio.sleep(0.001)
+    await until(lambda: not server.connections, "the end of all connections")
 
 
 def claude(port: int) -> anthropic.AsyncAnthropic:

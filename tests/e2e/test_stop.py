@@ -1,6 +1,5 @@
 """The stop: a process of its own, real signals, and what clients see of it."""
 
-import asyncio
 import signal
 from contextlib import AsyncExitStack
 
@@ -11,6 +10,7 @@ from tests.e2e.client import ASK, Client, Json
 from tests.e2e.provider import BEGUN, BLOCK, ENDING, GOOD, HELLO, START, stream
 from tests.e2e.running import process
 from tests.upstream import ScriptedUpstream, full_listener
+from tests.waiting import until
 
 pytestmark = [pytest.mark.anyio, pytest.mark.timeout(60)]
 SIGNALS = [signal.SIGTERM, signal.SIGINT]
@@ -40,9 +40,7 @@ async def test_stop_goes_on_listening_until_its_streams_have_ended() -> None:
         async with gateway.chat() as client:
             await client.until("content_block_delta")
             gateway.signal()
-            async with asyncio.timeout(5):
-                while (await gateway.get("/readyz")).status != 503:
-                    await asyncio.sleep(0.01)
+            await gateway.until_stopping()
             assert (await gateway.get("/healthz")).status == 200
             async with gateway.chat() as late:
                 assert await late.head() == 503
@@ -60,9 +58,7 @@ async def test_drain_delay_keeps_the_port_open_although_nothing_runs() -> None:
     wanted["server"] = {"drain_delay": "1s"}
     async with process(wanted) as gateway:
         gateway.signal()
-        async with asyncio.timeout(5):
-            while (await gateway.get("/readyz")).status != 503:
-                await asyncio.sleep(0.01)
+        await gateway.until_stopping()
         async with gateway.chat() as client:
             assert await client.head() == 503
         assert await gateway.exit_code() == 0
@@ -148,9 +144,7 @@ async def test_second_signal_ends_everything_at_once(number: int) -> None:
     ):
         await client.until("content_block_delta")
         gateway.signal(number)
-        async with asyncio.timeout(5):
-            while (await gateway.get("/readyz")).status != 503:
-                await asyncio.sleep(0.01)
+        await gateway.until_stopping()
         gateway.signal(number)
         assert await gateway.exit_code() == 1
         await upstream.until_all_closed()
@@ -192,9 +186,7 @@ async def test_process_gives_back_its_descriptors() -> None:
                 await client.until("content_block_delta")
                 client.leave("rst" if number % 2 else "fin")
                 await (await upstream.request(number + 1)).until_closed()
-        async with asyncio.timeout(5):
-            while gateway.descriptors() > before:
-                await asyncio.sleep(0.01)
+        await until(lambda: gateway.descriptors() <= before, "as few descriptors as before")
         async with gateway.chat({"messages": [{"role": "user", "content": "next"}]}) as client:
             assert (await client.events())[-1]["type"] == "message_stop"
         assert not [line for line in gateway.lines() if line["level"] in ("error", "warning")]

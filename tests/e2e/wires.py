@@ -23,6 +23,8 @@ from typing import Any
 
 import httpx
 
+from tests.waiting import until
+
 DEADLINE = 5.0
 
 
@@ -187,7 +189,8 @@ def running() -> set["asyncio.Task[Any]"]:
 
 async def until_nothing_left(sockets: int, tasks: set["asyncio.Task[Any]"]) -> None:
     """Polls, as neither loop tells when it has closed a socket."""
-    deadline = time.monotonic() + DEADLINE
-    while (left := running() - tasks) or descriptors() > sockets:
-        assert time.monotonic() < deadline, f"{descriptors() - sockets} sockets too many, tasks {left}"
-        await asyncio.sleep(0.001)
+
+    def left() -> str:
+        return f"an end of {descriptors() - sockets} sockets and of the tasks {running() - tasks}"
+
+    await until(lambda: running() <= tasks and descriptors() <= sockets, left, DEADLINE)

@@ -33,16 +33,6 @@ class Running:
         return await post(self.port, payload, **options)
 
 
-async def until(holds: Callable[[], bool], what: str, deadline: float = 5.0) -> None:
-    """Polls what rings no bell."""
-    try:
-        async with asyncio.timeout(deadline):
-            while not holds():
-                await asyncio.sleep(0.002)
-    except TimeoutError:
-        raise TimeoutError(f"{what}: not within {deadline} s") from None
-
-
 class Log:
     """Every record of every logger, from INFO up."""
 

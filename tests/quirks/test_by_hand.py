@@ -19,9 +19,10 @@ from starlette.middleware.base import BaseHTTPMiddleware  # noqa: TID251  # a us
 from gateway.simulator import Hang, Script, Send, Wait
 from tests.quirks.cases import CASES, body_of, configuration, payload, provider, response
 from tests.quirks.expectations import check_events, check_stream, native_events
-from tests.quirks.running import Json, Running, post, running, until
+from tests.quirks.running import Json, Running, post, running
 from tests.upstream import Answer as Response
 from tests.upstream import Request, Respond, ScriptedUpstream
+from tests.waiting import until
 
 pytestmark = pytest.mark.anyio
 

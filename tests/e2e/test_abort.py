@@ -10,10 +10,10 @@ import pytest
 
 from gateway.answer import Answer
 from gateway.routing import Timeouts
-from gateway.simulator import Hang
+from gateway.simulator import Hang, Wait
 from tests.e2e.abort_matrix import FORMATS, PARAGRAPH, PHASES, WAYS, Leak, Phase, abort_while_dialling, stage
 from tests.e2e.client import DEADLINE, Client, Way
-from tests.e2e.provider import BEGUN, GOOD, START, stream
+from tests.e2e.provider import BEGUN, BLOCK, ENDING, GOOD, START, delta, stream
 from tests.e2e.running import provider, running, wiring
 from tests.upstream import ScriptedUpstream, one_after_another
 
@@ -207,9 +207,6 @@ class Gathering:
 async def test_every_chunk_is_sent_on_at_once_and_whole() -> None:
     """One read at the provider's is one write to the client: nothing waits for what comes later."""
     words = [f"word{number} " for number in range(20)]
-    from gateway.simulator import Wait
-    from tests.e2e.provider import BLOCK, ENDING, delta
-
     steps = [step for word in words for step in (delta(word), Wait(0.005))]
     async with (
         ScriptedUpstream(one_after_another(stream(START + BLOCK, *steps, ENDING))) as upstream,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.json_text import MalformedJson, Verbatim, clean, read, write
+from gateway.json_text import DEEPEST, LENIENT_LIMIT, VALUES_LIMIT, MalformedJson, Verbatim, clean, read, values, write
 
 
 class Note(msgspec.Struct):
@@ -181,3 +181,56 @@ def test_what_can_be_read_can_be_written_again_from_a_deeper_stack() -> None:
     assert from_below(200) == deepest[1:-1]
     with pytest.raises(MalformedJson):
         read(b"[" + deepest + b"]")
+
+
+@pytest.mark.parametrize("value", ["[]", "{}", "1", "1.5", '"a"', '{"a":"b"}', '"\\\\"', '"\\""', "\n[]"])
+def test_more_values_than_any_answer_has_are_malformed_however_short_and_no_reader_sees_them(
+    value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    each = value.count("[") + value.count("{") + 1
+    fits = "[" + ",".join([value] * (VALUES_LIMIT // each)) + "]"
+    assert len(read(fits)) == VALUES_LIMIT // each
+    monkeypatch.setattr(msgspec.json, "decode", None)
+    for text in (fits[:-1] + "," + fits[1:], '["\ud800",' + fits[1:-1] + "," + fits[1:]):
+        with pytest.raises(MalformedJson):
+            read(text)
+        with pytest.raises(MalformedJson):
+            read(text.encode("utf-8", "surrogatepass"))
+
+
+@pytest.mark.parametrize("text", ["a, b, [c], {d} ", '\\"[', "\\\\[,", '[\\\\\\",'])
+def test_what_stands_in_a_string_is_no_value(text: str) -> None:
+    said = '{"a":"' + text * VALUES_LIMIT + '","b":[' + "1," * 1000 + "1]}"
+    assert len(read(said)["b"]) == 1001
+    assert len(read(said.encode())["b"]) == 1001
+
+
+@given(any_value)
+def test_values_are_counted_by_their_commas_and_brackets(value: Any) -> None:
+    def count(value: Any) -> int:
+        inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+        return isinstance(value, dict | list) + max(0, len(inner) - 1) + sum(map(count, inner))
+
+    assert values(write(value)) == count(json.loads(write(value)))
+
+
+@pytest.mark.parametrize("inner", ["1", '"\\ud800"'])
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"[[[":"\\"[[[","a":', "}]")])
+def test_depth_is_that_of_brackets_outside_strings_for_either_reading(opening: str, closing: str, inner: str) -> None:
+    levels = DEEPEST // len(closing)
+    assert read(opening * levels + inner + closing * levels)
+    with pytest.raises(MalformedJson):
+        read(opening * (levels + 1) + inner + closing * (levels + 1))
+
+
+def test_the_second_reading_is_for_texts_of_bounded_length() -> None:
+    assert read('"\\ud800' + "a" * (LENIENT_LIMIT - 8) + '"')
+    with pytest.raises(MalformedJson):
+        read('"\\ud800' + "a" * LENIENT_LIMIT + '"')
+
+
+def test_what_was_cut_off_is_not_read_twice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.json_text._lenient", None)
+    for text in (b'{"a":1', b"{x", '{"a":{"b":"c" '):
+        with pytest.raises(MalformedJson):
+            read(text)

@@ -69,11 +69,16 @@ class Chunk(Struct, frozen=True, gc=False):
     event: None = None
 
 
+# More than the one shape has, with a few details of its usage.
+PLAIN_BRACKETS = 32
+
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
 def read(data: bytes) -> Any:
     """A `Chunk`, or any other JSON value; `MalformedJson` if it is none."""
+    if len(data) > json_text.DEEPEST and data.count(b"[") + data.count(b"{") > PLAIN_BRACKETS:
+        return json_text.read(data)  # which has bounds for what a typed reading takes without looking
     try:
         return _decode(data)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

@@ -17,6 +17,10 @@ from gateway.sse import LIMIT, Frame
 DONE: Final = object()
 """What `data: [DONE]` becomes."""
 
+# Malformed pieces in a row, after which no provider was seen to recover. A short one takes as long as an event, and there are six
+# thousand in what is handled before the others have their turn.
+MALFORMED_LIMIT = 1000
+
 NO_OBJECTS = frozenset((type(None), bool, int, float, str, list))
 
 
@@ -41,6 +45,9 @@ class Body:
         self._read = read
         self._framing = Framing()
         self._malformed = 0
+        self._flooded = False
+        self._good_before = 0  # as of the latest look,
+        self._dropped_before = 0  # and what had been dropped when the latest good one had come
 
     @property
     def dropped(self) -> int:
@@ -48,12 +55,15 @@ class Body:
         return self._malformed + self._framing.dropped
 
     @property
-    def too_large(self) -> UpstreamFailed | None:
-        """The failure of an event over the limit, as soon as one came."""
-        if not self._framing.overflow:
-            return None
-        sentence = f"Provider {self._provider} sent an event of more than {LIMIT >> 20} MiB or {LINES_LIMIT} lines."
-        return UpstreamFailed("event_too_large", sentence, provider=self._provider)
+    def failure(self) -> UpstreamFailed | None:
+        """That of an event over the limit, or of a flood of malformed ones, as soon as it came."""
+        if self._framing.overflow:
+            sentence = f"Provider {self._provider} sent an event of more than {LIMIT >> 20} MiB or {LINES_LIMIT} lines."
+            return UpstreamFailed("event_too_large", sentence, provider=self._provider)
+        if self._flooded:
+            sentence = f"Provider {self._provider} sent more than {MALFORMED_LIMIT} pieces in a row that cannot be read."
+            return UpstreamFailed("malformed", sentence, provider=self._provider)
+        return None
 
     def feed(self, chunk: bytes) -> list[tuple[str, Any]]:
         return self._values(self._framing.feed(chunk))
@@ -64,7 +74,7 @@ class Body:
     def diagnosis(self) -> UpstreamFailed:
         """Why a body that ended without finishing an answer is none."""
         name, framing = self._provider, self._framing
-        if failure := self.too_large:
+        if failure := self.failure:
             return failure
         if framing.empty:
             return UpstreamFailed("unavailable", f"Provider {name} answered 200 with an empty body.", provider=name)
@@ -87,16 +97,26 @@ class Body:
             except json_text.MalformedJson:
                 for piece in self._second_look(frame.data):
                     self._keep(values, frame.event, piece)
+                self._look_for_flood()
+                if self._flooded:
+                    break
                 continue
             if type(value) not in NO_OBJECTS or self._acceptable(value):
                 values.append((frame.event, value))
                 self.good += 1
+        self._look_for_flood()
         return values
+
+    def _look_for_flood(self) -> None:
+        dropped = self.dropped
+        if self.good > self._good_before:
+            self._good_before, self._dropped_before = self.good, dropped
+        self._flooded = self._flooded or dropped - self._dropped_before > MALFORMED_LIMIT
 
     def _second_look(self, data: bytes) -> list[Any]:
         if data.strip() == DONE_BYTES:
             return [DONE]
-        pieces = resynchronise(data)
+        pieces = resynchronise(data, broken=True)
         if len(pieces) < 2:  # a head was cut off, or nothing was whole; two pieces are a frame and its glued end
             self._malformed += 1
         return [DONE if piece == DONE_BYTES else self._read(piece) for piece in pieces]

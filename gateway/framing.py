@@ -16,6 +16,7 @@ from gateway.sse import LIMIT, Frame, Pieces, fields, past_bom, plain_frame
 DONE = b"[DONE]"
 # A line takes longer to look at than its bytes do: sixteen MiB of short ones would hold up everybody for a minute.
 LINES_LIMIT = 20_000
+JSON_BLANKS = b" \t\n\r"
 SNIPPET_LIMIT = 512  # bytes of a body's beginning, for whoever has to say what it was
 
 Kind = Literal["blank", "html", "json", "lines", "sse"]
@@ -132,7 +133,7 @@ class Framing:
         """Some providers leave out the last blank line, others were cut off: only what reads as whole is believed."""
         frames = []
         for frame in self._block_frames(block):
-            if is_whole(frame.data) or resynchronise(frame.data):
+            if is_whole(frame.data) or resynchronise(frame.data, broken=True):
                 frames.append(frame)
             else:
                 self.dropped += 1
@@ -161,15 +162,18 @@ class Framing:
         return frames
 
 
-def resynchronise(data: bytes) -> list[bytes]:
+def resynchronise(data: bytes, *, broken: bool = False) -> list[bytes]:
     """What can be saved of a value that is not JSON: the last frame glued into it, and a glued `[DONE]`.
 
-    Whole JSON is never cut, for it may be a model's own explanation of SSE. Nothing was dropped if `data` begins with the first piece.
+    `broken`: it was read already and is none, so only a part of it is read again. Whole JSON is never cut, for it may be a model's own
+    explanation of SSE. Nothing was dropped if `data` begins with the first piece.
     """
     body, done = data.strip(), []
+    broken = broken and body == data.strip(JSON_BLANKS)
     if body.endswith(DONE):
         body, done = body.removesuffix(DONE).rstrip().removesuffix(b"data:").rstrip(), [DONE]
-    if not body or is_whole(body):
+        broken = False
+    if not body or (not broken and is_whole(body)):
         return [body, *done] if body else done
     cut = max(body.rfind(b"data: {"), body.rfind(b"data:{"))
     tail = body[body.index(b"{", cut) :] if cut >= 0 else b""

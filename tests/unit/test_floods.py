@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from gateway import json_text
-from gateway.events import MessageDelta, MessageStop, Stats, encode
+from gateway import body, json_text
+from gateway.body import Body
+from gateway.events import ContentBlockStop, InvalidInput, MessageDelta, MessageStop, Stats, encode
 from gateway.formats import Provider, Step
 from gateway.formats.anthropic.stream import MessageDecoder
 from gateway.formats.openai.stream import OpenAIDecoder
@@ -123,3 +124,64 @@ def test_text_of_a_document_leaves_out_what_is_no_text() -> None:
     events = Sequencer("m", "msg_1").feed(claude(start, odd, more, {"type": "message_stop"}))
     events[-1] = MessageStop(Stats())
     assert WHOLE_TEXT.encoder().feed(events) == b"said"
+
+
+@pytest.mark.parametrize("piece", [b"data: {x", b"data: {x}", b"data:[", b"data: 7", b"data: {}\n{x", b"{x}"])
+def test_malformed_pieces_without_end_are_no_answer(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body, "MALFORMED_LIMIT", 10)
+    reading = Body("p")
+    good = b'data: {"a":1}\n\n'
+    reading.feed(b"data: {y\n\n" + good)
+    for _ in range(20):
+        reading.feed((piece + b"\n\n") * 5 + good)
+        assert reading.failure is None
+    reading.feed((piece + b"\n\n") * 30)
+    if piece.startswith(b"data: {}"):  # it has something good in between
+        assert reading.failure is None
+    else:
+        assert reading.failure is not None
+        assert reading.failure.cause.code == "stream_malformed"
+
+
+@pytest.mark.parametrize("piece", [b"{x}", b'{"a":"data: {"b"', b"nonsense", b'{"a":data: {x}'])
+def test_a_malformed_frame_is_read_once(piece: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[bytes | str] = []
+    real = json_text.read
+
+    def counting(data: bytes | str) -> Any:
+        read.append(data)
+        return real(data)
+
+    monkeypatch.setattr(json_text, "read", counting)
+    reading = Body("p", read=counting)
+    assert reading.feed(b"data: " + piece + b"\n\n") == []
+    assert read.count(piece) == 1
+
+
+def test_a_decoder_ends_a_flood_of_malformed_frames() -> None:
+    flood = b"data: {x\n\n" * 6000
+    for decoder in (MessageDecoder("p"), OpenAIDecoder(Provider("p", "http://127.0.0.1"))):
+        [failure] = decoder.feed(flood)
+        assert failure.cause.code == "stream_malformed"  # type: ignore[union-attr]  # the only step is a failure
+        assert decoder.dropped == body.MALFORMED_LIMIT + 1
+        assert decoder.feed(flood) == []
+
+
+def test_no_reading_of_a_chunk_takes_more_values_than_any_answer_has() -> None:
+    many = b"[" + b"[]," * 60_000 + b"1]"
+    deep = b"[" * 600 + b"]" * 600
+    for value in (many, deep):
+        decoder = OpenAIDecoder(Provider("p", "http://127.0.0.1"))
+        assert decoder.feed(b'data: {"choices":[{"delta":{"content":"x"}}],"usage":{"a":%b}}\n\n' % value) == []
+        assert decoder.dropped == 1
+
+
+def test_arguments_of_more_values_than_any_answer_has_are_invalid() -> None:
+    sequencer = Sequencer("m", "msg_1")
+    start = {"type": "content_block_start", "index": 0, "content_block": {"type": "tool_use", "id": "t", "name": "f", "input": {}}}
+    text = '{"a":["\\ud800",' + "[]," * 60_000 + "1]}"
+    delta = {"type": "content_block_delta", "index": 0, "delta": {"type": "input_json_delta", "partial_json": text}}
+    events = sequencer.feed(claude(start, delta, {"type": "message_stop"}))
+    [stop] = [event for event in events if isinstance(event, ContentBlockStop)]
+    assert isinstance(stop.invalid_input, InvalidInput)
+    assert (stop.invalid_input.reason, len(stop.invalid_input.partial_json)) == ("invalid_json", len(text))

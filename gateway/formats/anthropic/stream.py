@@ -83,7 +83,7 @@ class MessageDecoder:
         if self._over:
             return []
         steps = self._steps(self._body.feed(chunk))
-        if (failure := self._body.too_large) and not self._over:
+        if (failure := self._body.failure) and not self._over:
             steps.append(self._ending(failure))
         return steps
 

@@ -71,7 +71,7 @@ class OpenAIDecoder:
         if self._ended:
             return steps
         self._take(self._body.feed(chunk), steps)
-        if failure := self._body.too_large:
+        if failure := self._body.failure:
             self._end(failure, steps)
         self._count()
         return steps

@@ -9,25 +9,36 @@ the headers alone, before a byte of the body is read.
 
 import hashlib
 import hmac
+import ipaddress
+import logging
+import math
 import re
 import secrets
-from urllib.parse import urlsplit
+import time
+from collections.abc import Callable
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway.errors import GatewayError, RequestRefused
+from gateway.errors import LATER, GatewayError, RequestRefused
 from gateway.events import encode
 from gateway.routing import Caller
 
-LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
-LOOPBACK_ORIGIN = r"https?://(localhost|127\.0\.0\.1|\[::1\])(:\d{1,5})?"
+LOG = logging.getLogger("gateway")
+
+# What browsers write as an origin, whole: no user, no path, nothing that one reader takes for the host and another does not.
+AUTHORITY = r"(?P<host>\[[0-9a-f:.]+\]|[a-z0-9._~%!$&'()*+,;=-]+)(:(?P<port>\d{1,5})?)?"
+HOST = re.compile(AUTHORITY, re.IGNORECASE)
+ORIGIN = re.compile(rf"(?P<scheme>https?)://{AUTHORITY}", re.IGNORECASE)
+LOOPBACK_ORIGIN = r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?"
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 EXPOSED = ["x-request-id", "retry-after"]
 KEYLESS = frozenset({"/", "/healthz", "/readyz"})  # paths that need no key: they say nothing about anybody
 PORTS = {"http": 80, "https": 443}
 NO_KEY = "A key is needed: send yours as the header `Authorization: Bearer KEY` or `x-api-key: KEY`."
 CHALLENGE = {"www-authenticate": "Bearer"}
+TRACES = 5  # log lines a second for refusals: who is refused need not have a key, and must not fill a disk
+LONGEST_TRACED = 200  # characters of a header in one
 
 
 def request_id(scope: Scope) -> str:
@@ -62,6 +73,7 @@ class Access:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (error := self._refusal(scope)):
+            trace(error, scope)
             await refuse(error, request_id(scope), send)
         elif scope["type"] == "http" and scope["method"] == "POST" and _header(scope, b"origin") is None:
             await self._gate(scope, receive, send)  # no page asks, and no cache keeps the answer to a POST
@@ -70,7 +82,7 @@ class Access:
 
     def _refusal(self, scope: Scope) -> GatewayError | None:
         origin = _header(scope, b"origin")
-        if self._loopback and _hostname(f"//{_header(scope, b'host')}") not in LOOPBACK:
+        if self._loopback and not _is_loopback(_hostname(_header(scope, b"host"))):
             return _forbidden("The Host header must be localhost, 127.0.0.1 or [::1]: this gateway answers its own machine only.")
         if origin is not None and not self._allowed(origin, scope):
             return _forbidden("This Origin may not use the gateway: add it to access.origins in the configuration.")
@@ -83,7 +95,7 @@ class Access:
         page = _place(origin)
         if page is None:
             return False
-        return (self._loopback and page[1] in LOOPBACK) or page == _place(f"{_scheme(scope)}://{_header(scope, b'host')}")
+        return (self._loopback and _is_loopback(page[1])) or page == _place(f"{_scheme(scope)}://{_header(scope, b'host')}")
 
 
 class _Gate:
@@ -101,6 +113,7 @@ class _Gate:
         try:
             self._admit(scope)
         except RequestRefused as error:
+            trace(error, scope)
             await refuse(error, request_id(scope), send, CHALLENGE if error.status == 401 else None)
         else:
             await self._app(scope, receive, send)
@@ -135,6 +148,13 @@ class _Gate:
 
 async def refuse(error: GatewayError, request_id: str, send: Send, headers: dict[str, str] | None = None) -> None:
     """An error as the whole answer, outside of any stream."""
+    fields, body = document(error, request_id, headers)
+    await send({"type": "http.response.start", "status": error.status, "headers": fields})
+    await send({"type": "http.response.body", "body": body})
+
+
+def document(error: GatewayError, request_id: str, headers: dict[str, str] | None = None) -> tuple[list[tuple[bytes, bytes]], bytes]:
+    """The headers and the body of an error that is the whole answer."""
     body = encode(error.event(request_id, partial=False))
     fields = {
         "content-type": "application/json",
@@ -143,9 +163,42 @@ async def refuse(error: GatewayError, request_id: str, send: Send, headers: dict
         "x-request-id": request_id,
         **(headers or {}),
     }
-    raw = [(name.encode(), value.encode()) for name, value in fields.items()]
-    await send({"type": "http.response.start", "status": error.status, "headers": raw})
-    await send({"type": "http.response.body", "body": body})
+    if error.retry_after is not None and error.status in LATER:
+        fields["retry-after"] = str(math.ceil(error.retry_after))
+    if error.cause.code == "shutdown":
+        fields["connection"] = "close"
+    return [(name.encode(), value.encode()) for name, value in fields.items()], body
+
+
+class Trace:
+    """A log line for what is refused before it is a chat; a few a second, the next one after them counts those left out."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._since = 0.0
+        self._lines = 0
+        self._left_out = 0
+
+    def __call__(self, error: GatewayError, scope: Scope | None = None) -> None:
+        now = self._clock()
+        if now - self._since >= 1:
+            self._since, self._lines = now, 0
+        if self._lines >= TRACES:
+            self._left_out += 1
+            return
+        self._lines += 1
+        more = f" ({self._left_out} more were refused before this)" if self._left_out else ""
+        self._left_out = 0
+        LOG.info("refused with %d: %s%s%s", error.status, error.message, _whence(scope) if scope else "", more)
+
+
+trace = Trace()
+
+
+def _whence(scope: Scope) -> str:
+    name = "Origin" if _header(scope, b"origin") is not None else "Host"
+    value = _header(scope, name.lower().encode()) or ""
+    return f" {name}: {value[:LONGEST_TRACED]!r}{'…' if len(value) > LONGEST_TRACED else ''}"
 
 
 def _forbidden(sentence: str) -> RequestRefused:
@@ -175,17 +228,24 @@ def _scheme(scope: Scope) -> str:
 
 def _place(origin: str) -> tuple[str, str, int] | None:
     """Scheme, host and port of an http(s) origin."""
-    try:
-        parts = urlsplit(origin)
-        if parts.scheme not in PORTS or not parts.hostname or "@" in parts.netloc:
-            return None
-        return parts.scheme, parts.hostname, parts.port or PORTS[parts.scheme]
-    except ValueError:
+    parts = ORIGIN.fullmatch(origin)
+    if parts is None:
         return None
+    scheme = parts["scheme"].lower()
+    return scheme, parts["host"].lower(), int(parts["port"] or PORTS[scheme])
 
 
-def _hostname(url: str) -> str | None:
+def _hostname(host: str | None) -> str | None:
+    """The host of a Host header."""
+    parts = HOST.fullmatch(host or "")
+    return parts["host"].lower() if parts else None
+
+
+def _is_loopback(hostname: str | None) -> bool:
+    """A name that every machine has for itself. Any address of the kind may be the one listened on, and none can be rebound."""
+    if hostname is None or hostname == "localhost":
+        return hostname is not None
     try:
-        return urlsplit(url).hostname
+        return ipaddress.ip_address(hostname.strip("[]")).is_loopback
     except ValueError:
-        return None
+        return False

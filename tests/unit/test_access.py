@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from gateway.access import NO_KEY, Access, caller, request_id
+from gateway import access
+from gateway.access import NO_KEY, Access, Trace, caller, request_id
 from gateway.routing import Caller
 
 pytestmark = pytest.mark.anyio
@@ -42,7 +43,7 @@ class Answered:
 
 
 async def ask(
-    access: dict[str, Any], method: str = "POST", path: str = "/chat", headers: Mapping[str, str] = NONE, scheme: str = "http"
+    rules: dict[str, Any], method: str = "POST", path: str = "/chat", headers: Mapping[str, str] = NONE, scheme: str = "http"
 ) -> Answered:
     """One request through the rules. Reading its body before the application is reached fails."""
     found = Answered()
@@ -66,7 +67,7 @@ async def ask(
     given.setdefault("host", "127.0.0.1:8000")
     raw = [(name.lower().encode(), value.encode("latin-1")) for name, value in given.items()]
     scope = {"type": "http", "method": method, "path": path, "scheme": scheme, "headers": raw, "query_string": b""}
-    await Access(application, **{"origins": (), **access})(scope, receive, send)
+    await Access(application, **{"origins": (), **rules})(scope, receive, send)
     return found
 
 
@@ -239,13 +240,79 @@ async def test_every_other_origin_is_403_with_or_without_a_key(rules: dict[str, 
     assert (answered.status, answered.error["code"], answered.error["type"]) == (403, "forbidden_origin", "permission_error")
 
 
-@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0", "", "[::1", "192.168.1.5"])
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("evil.example", "localhost.evil.example", "127.0.0.1.evil.example", "0.0.0.0", "", "[::1", "192.168.1.5"),
+        *("evil@localhost", "localhost/evil", "localhost#evil", "localhost?evil", "localhost\\evil", "[::1]evil", "localhost:80:80"),
+        *("localhost:port", "localhost:-1", "local host", "::1", "127.1", "0x7f.1", "[::ffff:10.0.0.1]", "localhost,evil.example"),
+    ],
+)
 async def test_on_a_loopback_bind_the_host_is_this_machines_whoever_calls(host: str) -> None:
     for rules in (NOBODY, KEYS):
         answered = await ask(rules, headers={"host": host, "x-api-key": KEY})
         assert (answered.status, answered.error["code"]) == (403, "forbidden_origin")
     for rules in (OPEN, PUBLIC):
         assert (await ask(rules, headers={"host": host, "x-api-key": KEY})).status == 200
+
+
+@pytest.mark.parametrize("host", ["127.0.0.9", "127.0.0.9:8000", "[::1]:8000", "localhost:", "LocalHost"])
+async def test_any_address_of_this_machine_alone_is_its_own(host: str) -> None:
+    origin = f"http://{host.rstrip(':')}"
+    assert (await ask(NOBODY, headers={"host": host})).status == 200
+    answered = await ask(NOBODY, headers={"host": host, "origin": origin, **JSON})
+    assert answered.status == 200
+
+
+async def test_own_origin_is_compared_with_the_host_as_a_whole() -> None:
+    for host in ("evil.example@gateway.example", "evil.example/gateway.example", "evil.example#gateway.example"):
+        assert (await ask(OPEN, headers={"origin": "http://evil.example", "host": host, **JSON})).status == 403
+
+
+# traces
+
+
+@pytest.mark.parametrize(
+    ("rules", "headers", "said"),
+    [
+        (NOBODY, {"host": "evil\n.example"}, "refused with 403: The Host header must be"),
+        (NOBODY, {"origin": "http://evil.example"}, "This Origin may not use the gateway"),
+        (NOBODY, {"origin": "http://localhost", "content-type": "text/plain"}, "must send its chat with the content type"),
+        (KEYS, {"host": "localhost:8000"}, "refused with 401: A key is needed"),
+    ],
+)
+async def test_refusal_leaves_one_line(
+    rules: dict[str, Any], headers: dict[str, str], said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(access, "trace", Trace())
+    caplog.set_level("INFO", "gateway")
+    await ask(rules, headers=headers)
+    (line,) = caplog.messages
+    assert said in line
+    name = "origin" if "origin" in headers else "host"
+    assert line.endswith(f" {name.title()}: {headers[name]!r}")
+    assert "\n" not in line
+
+
+async def test_long_header_is_cut_in_its_line(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(access, "trace", Trace())
+    caplog.set_level("INFO", "gateway")
+    await ask(NOBODY, headers={"origin": "x" * 60_000})
+    assert len(caplog.messages[0]) < 500
+
+
+async def test_many_refusals_are_counted(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = [100.0]
+    monkeypatch.setattr(access, "trace", Trace(lambda: now[0]))
+    caplog.set_level("INFO", "gateway")
+    for _ in range(50):
+        await ask(KEYS)
+    assert len(caplog.messages) == 5
+    now[0] += 1
+    await ask(KEYS)
+    assert caplog.messages[5].endswith(" (45 more were refused before this)")
+    await ask(KEYS)
+    assert "more" not in caplog.messages[6]
 
 
 @pytest.mark.parametrize("rules", [NOBODY, KEYS, PUBLIC])

@@ -6,6 +6,10 @@ from contextlib import contextmanager
 from gateway.errors import RequestRefused
 
 
+def stopping() -> RequestRefused:
+    return RequestRefused("shutdown", "The gateway is stopping: try again in a few seconds.", retry_after=5)
+
+
 class Admission:
     """`whole`: this one is a caller's share of it, and its streams need a slot in both."""
 
@@ -32,7 +36,7 @@ class Admission:
     @contextmanager
     def _slot(self) -> Iterator[None]:
         if self.stopping:
-            raise RequestRefused("shutdown", "The gateway is stopping: try again in a few seconds.", retry_after=5)
+            raise stopping()
         if self.streams >= self._max_streams:
             raise self._full()
         self.streams += 1

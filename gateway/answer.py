@@ -93,10 +93,18 @@ class Answer:
             self._scope.cancel()
 
     def abort(self) -> None:
-        """At once, without a word."""
+        """At once, without a word; not if the last one was said already."""
+        if self._complete:
+            return
         self._gone = self._gone or "shutdown"
         if cut := self._connection.get("abort"):
             cut()
+
+    def cut_off(self) -> None:
+        """The process ends now: the record is written, and nothing else happens any more."""
+        if not self._complete:
+            self._gone = self._gone or "shutdown"
+        self._close_record()
 
     async def _run(self) -> None:
         self._open_answers.add(self)

@@ -17,7 +17,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway import json_text
 from gateway.access import Access, caller, refuse, request_id
-from gateway.admission import Admission
+from gateway.admission import Admission, stopping
 from gateway.answer import Answer
 from gateway.chat import ChatRequest
 from gateway.deadlines import Facts
@@ -33,6 +33,7 @@ from gateway.wiring import ANSWERS, Wiring
 
 BODY_LIMIT = 10 * 1024 * 1024  # bytes of a request
 BODY_TIME = 60.0  # seconds in which it must have arrived
+LONGEST_PATH_REPEATED = 200  # characters, in a refusal
 STARTED = int(time.time())
 FAULT = "The gateway failed; the log says how."
 
@@ -50,6 +51,7 @@ class Gateway:
         self.shares = {one: self.admission.share(one.max_streams) for one in wiring.access.callers}
         self.live = Live()
         self.answers: set[Answer] = set()
+        self._unread: set[anyio.CancelScope] = set()  # requests whose bodies are being read
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """`POST /chat`, an ASGI application: what can be refused is refused before anything is opened."""
@@ -62,7 +64,11 @@ class Gateway:
         who = caller(scope)
         record = StreamRecord(request_id(scope), "native", "", time.monotonic(), caller=who.name if who else None)
         try:
-            body = await _body(scope, receive)
+            if self.admission.stopping:
+                raise stopping()
+            body = await _body(scope, receive, self._unread)
+            if body is None:
+                raise stopping()
             record.began = time.monotonic()
             asked = parse(body)
             record.model = asked.model
@@ -77,6 +83,11 @@ class Gateway:
         except Exception:  # ours: it must not end as a torn connection
             LOG.exception("a request failed")
             return _Refusal(GatewayError("internal", FAULT), record.request_id)
+
+    def refuse_unread(self) -> None:
+        """The gateway stops: who is still sending a chat is told so."""
+        for reading in tuple(self._unread):
+            reading.cancel()
 
     def _answer(self, asked: ChatRequest, format_name: str, record: StreamRecord, who: Caller | None) -> Answer:
         answer_format = _answer_format(asked, format_name)
@@ -192,7 +203,7 @@ def _front_page(wiring: Wiring) -> Any:
     names = ("/v1/models, with your key",) if wiring.access.callers else wiring.router.names()
 
     async def page(request: Request) -> HTMLResponse:
-        return HTMLResponse(front_page(str(request.base_url).rstrip("/"), names))
+        return HTMLResponse(front_page(str(request.base_url).rstrip("/"), names, keyed=bool(wiring.access.callers)))
 
     return page
 
@@ -203,37 +214,49 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         refusal = _wrong_method(method, path, headers.get("Allow", "another method"))
     else:
-        refusal = RequestRefused("not_here", f"There is nothing at {path[:200]}: chats are posted to /chat.")
+        refusal = RequestRefused("not_here", f"There is nothing at {_shown(path)}: chats are posted to /chat.")
     return _Refusal(refusal, request_id(request.scope), headers)
 
 
 def _wrong_method(method: str, path: str, right: str) -> RequestRefused:
-    return RequestRefused("method", f"{path} does not take {method}; it takes {right}.")
+    return RequestRefused("method", f"{_shown(path)} does not take {_shown(method)}; it takes {right}.")
+
+
+def _shown(text: str) -> str:
+    """A path may be as long as a request's head."""
+    return text if len(text) <= LONGEST_PATH_REPEATED else f"{text[:LONGEST_PATH_REPEATED]}…"
 
 
 async def _exception(request: Request, error: Exception) -> Response:
     return _Refusal(GatewayError("internal", FAULT), request_id(request.scope))
 
 
-async def _body(scope: Scope, receive: Receive) -> bytes:
-    """The whole body, within its limits; `RequestRefused` beyond them."""
+async def _body(scope: Scope, receive: Receive, unread: set[anyio.CancelScope]) -> bytes | None:
+    """The whole body, within its limits; `RequestRefused` beyond them. Whoever cancels the scope in `unread` gets None."""
     too_large = f"The request is larger than {BODY_LIMIT // 2**20} MiB: send less history or smaller images."
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     if length.isdigit() and int(length) > BODY_LIMIT:
         raise RequestRefused("too_large", too_large)
     pieces: list[bytes] = []
     left = BODY_LIMIT
-    with anyio.move_on_after(BODY_TIME):
-        while True:
-            message = await receive()
-            if message["type"] == "http.disconnect":
-                raise ClientDisconnect
-            pieces.append(message.get("body", b""))
-            left -= len(pieces[-1])
-            if left < 0:
-                raise RequestRefused("too_large", too_large)
-            if not message.get("more_body", False):
-                return b"".join(pieces)
+    began = time.monotonic()
+    with anyio.move_on_after(BODY_TIME) as reading:
+        unread.add(reading)
+        try:
+            while True:
+                message = await receive()
+                if message["type"] == "http.disconnect":
+                    raise ClientDisconnect
+                pieces.append(message.get("body", b""))
+                left -= len(pieces[-1])
+                if left < 0:
+                    raise RequestRefused("too_large", too_large)
+                if not message.get("more_body", False):
+                    return b"".join(pieces)
+        finally:
+            unread.discard(reading)
+    if time.monotonic() - began < BODY_TIME:
+        return None
     raise RequestRefused("invalid_request", f"The request's body did not arrive within {BODY_TIME:g} s.", status=408)
 
 

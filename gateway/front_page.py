@@ -18,7 +18,7 @@ PAGE = """<!doctype html>
 </style>
 <h1>Chat Stream Gateway</h1>
 <p>It is running. Post a chat and watch the answer arrive, event by event:</p>
-<pre><code>curl -N -d '{{"messages":[{{"role":"user","content":"hi"}}]}}' {url}/chat</code></pre>
+<pre><code>curl -N {key}-d '{{"messages":[{{"role":"user","content":"hi"}}]}}' {url}/chat</code></pre>
 <p>The same as plain text: <code>{url}/chat?format=text</code>, or one JSON event a line: <code>?format=ndjson</code>.</p>
 <p>Models: {models}</p>
 <p><small><a href="/v1/models">/v1/models</a> · <a href="/healthz">/healthz</a> · <a href="/readyz">/readyz</a> ·
@@ -27,6 +27,7 @@ PAGE = """<!doctype html>
 """
 
 
-def front_page(url: str, models: tuple[str, ...]) -> str:
-    """`url`: this gateway's own, as the browser wrote it."""
-    return PAGE.format(url=escape(url), models=", ".join(f"<code>{escape(name)}</code>" for name in models))
+def front_page(url: str, models: tuple[str, ...], *, keyed: bool = False) -> str:
+    """`url`: this gateway's own, as the browser wrote it; `keyed`: a chat needs a key."""
+    key = "-H 'Authorization: Bearer KEY' " if keyed else ""
+    return PAGE.format(url=escape(url), key=key, models=", ".join(f"<code>{escape(name)}</code>" for name in models))

@@ -73,7 +73,7 @@ class Generation:
                 if self.said:
                     raise
                 failed = error
-            self._record.warnings.append(f"{targets[at].name} failed: {failed.cause.code}")
+            self._record.warnings.append(f"{self._record.target} failed: {failed.cause.code}")
             match decide(failed, targets, at, tries, self._model.retry, random.random()):
                 case GiveUp():
                     raise failed
@@ -92,7 +92,8 @@ class Generation:
 
     async def _attempt(self, target: Target, deliver: Deliver) -> None:
         record = self._record
-        record.provider, record.target = target.provider.name, target.name
+        record.provider = target.provider.name
+        record.target = target.name if target.model else f"{record.provider}/(the first it lists)"
         record.attempts += 1
         facts = self.facts
         facts.attempt = facts.heard = facts.meant = time.monotonic()

@@ -12,6 +12,7 @@ from gateway.settings import Configuration, load
 from gateway.settings.mistakes import Place
 
 MOST_ROWS = 12  # of each kind on the start screen
+STYLES = {"bold": "1", "dim": "2", "link": "1;36", "red": "31", "green": "32", "yellow": "33", "magenta": "35"}
 
 
 def configuration(arguments: Mapping[str, str | None]) -> Configuration:
@@ -27,8 +28,7 @@ class Paint:
         self._on = stream.isatty() and not environ.get("NO_COLOR") and environ.get("TERM") != "dumb"
 
     def __call__(self, style: str, text: str) -> str:
-        codes = {"bold": "1", "dim": "2", "link": "1;36"}
-        return f"\x1b[{codes[style]}m{text}\x1b[0m" if self._on else text
+        return f"\x1b[{STYLES[style]}m{text}\x1b[0m" if self._on else text
 
 
 def table(rows: Sequence[Sequence[str]], indent: str = "  ") -> list[str]:

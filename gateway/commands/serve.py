@@ -13,6 +13,7 @@ from gateway.wiring import Access, Server, Wiring, wire
 
 
 def run(arguments: Mapping[str, str | None]) -> int:
+    _open_standard_streams()
     wiring = wire(configuration(arguments))
     from gateway import server  # the web framework comes in only once the configuration is known to be good
 
@@ -23,7 +24,17 @@ def run(arguments: Mapping[str, str | None]) -> int:
         return 2
     port = listener.getsockname()[1]
     print(screen(wiring, port, Paint(sys.stdout, os.environ)), flush=True)
-    return server.run(wiring, listener)
+    return server.run(wiring, listener, Paint(sys.stderr, os.environ))
+
+
+def _open_standard_streams() -> None:
+    """Where the process was started without one, a socket would get its number, and libuv ends a process that closes such a socket."""
+    while (descriptor := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(descriptor)
+    for number, name in ((1, "stdout"), (2, "stderr")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(number, "w", closefd=False))  # noqa: SIM115  # for as long as the process runs
 
 
 def targets(model: Model) -> str:
@@ -79,5 +90,5 @@ def _section(title: str, rows: list[tuple[str, str]], width: int, paint: Paint) 
         lines.append(f"  {paint('dim', label.ljust(6))}  {name.ljust(width)}  {text}")
         label = ""
     if len(rows) > MOST_ROWS:
-        lines.append(f"  {'':6}  and {len(rows) - MOST_ROWS} more: gateway check shows all")
+        lines.append(f"  {'':6}  and {len(rows) - MOST_ROWS} more: python -m gateway check shows all")
     return [*lines, ""]

@@ -25,7 +25,7 @@ def run(arguments: Mapping[str, str | None]) -> int:
     try:
         listener = socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET, backlog=BACKLOG)
     except OSError as error:
-        print(cannot_listen(host, port, error, "--port {} after gateway simulate", "--host 127.0.0.1"), file=sys.stderr)
+        print(cannot_listen(host, port, error, "--port {}", "--host 127.0.0.1"), file=sys.stderr)
         return 2
     print(screen(host, listener.getsockname()[1], wishes, Paint(sys.stdout, os.environ)), flush=True)
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -80,8 +80,8 @@ def screen(host: str, port: int, wishes: str, paint: Paint) -> str:
         ("Models", f"{', '.join(MODELS)}, and any other name; any key"),
         ("Wishes", f"{wishes or 'none'} for every answer; stronger in a request's model or text: speed=0 tokens=500 fault=cut"),
         ("", ""),
-        ("Try", paint("bold", f"ANTHROPIC_API_KEY=any ANTHROPIC_BASE_URL={here} gateway serve")),
-        ("", paint("bold", f"OPENAI_API_KEY=any OPENAI_BASE_URL={here}/v1 gateway serve")),
+        ("Try", paint("bold", f"ANTHROPIC_API_KEY=any ANTHROPIC_BASE_URL={here} make run")),
+        ("", paint("bold", f"OPENAI_API_KEY=any OPENAI_BASE_URL={here}/v1 make run")),
         ("Stop", "Ctrl-C"),
     ]
     head = f"  {paint('bold', 'Simulated provider')} {paint('dim', __version__)}"

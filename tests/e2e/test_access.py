@@ -209,6 +209,33 @@ async def test_wrong_method_is_told_the_right_one(method: str, path: str) -> Non
     assert method not in seen.headers["allow"].split(", ")
 
 
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "TRACE", "PROPFIND"])
+@pytest.mark.parametrize("path", ["/chat/", "/chat//", "//chat", "/healthz/", "/v1/models/", "/v1", "/%00", "/chat%2f", "/CHAT"])
+async def test_unknown_place_is_a_404_in_our_format(method: str, path: str) -> None:
+    seen = await sent(method, path)
+    assert (seen.status, seen.error["type"]) == (404, "not_found_error")
+    assert seen.error["message"].endswith(": chats are posted to /chat.")
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT"])
+@pytest.mark.parametrize("path", ["/chat", "/", "/healthz", "/readyz", "/v1/models", "/live"])
+async def test_wrong_method_is_a_405_in_our_format(method: str, path: str) -> None:
+    async with running(wiring()) as gateway, Client.open(gateway.port) as client:
+        await client.send(method, path)
+        assert await client.head() == 405
+        assert client.headers["allow"] == ("POST" if path == "/chat" else "GET")
+        assert client.headers["content-type"] == "application/json"
+        if method != "HEAD":
+            assert (await client.json())["error"]["type"] == "invalid_request_error"
+
+
+@pytest.mark.parametrize("path", ["/" + "x" * 60_000, "/healthz?" + "x" * 60_000])
+async def test_refusal_does_not_repeat_a_long_path(path: str) -> None:
+    for method in ("GET", "DELETE"):
+        seen = await sent(method, path)
+        assert len(seen.body) < 600
+
+
 @pytest.mark.parametrize("path", ["/nowhere", "/chat/abc", "/docs", "/openapi.json", "/redoc"])
 async def test_unknown_place_is_a_404(path: str) -> None:
     seen = await sent("GET", path)

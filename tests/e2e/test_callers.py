@@ -57,14 +57,23 @@ def forms(key: str) -> list[str]:
     return [key, urllib.parse.quote(key, safe=""), base64.b64encode(key.encode()).decode(), base64.urlsafe_b64encode(key.encode()).decode()]
 
 
-async def test_401_comes_before_the_body_and_the_connection_goes_on(wired: Any) -> None:
+async def test_401_comes_before_the_body_and_ends_the_connection(wired: Any) -> None:
     async with running(wired()) as gateway, Client.open(gateway.port) as client:
         await client.send_raw(b"POST /chat HTTP/1.1\r\nhost: localhost\r\ncontent-length: 9\r\n\r\n")
         assert await client.head() == 401
         assert client.headers["www-authenticate"] == "Bearer"
         refused = await client.json()
         assert (refused["type"], refused["error"]["code"]) == ("error", "unauthorized")
-        await client.send_raw(b"not: JSON")  # the body, at last
+        assert client.headers["connection"] == "close"
+        await client.send_raw(b"not: JSON")  # the body, at last: nobody wants it any more
+        await client.until_lost()
+
+
+async def test_401_after_the_whole_request_keeps_the_connection(wired: Any) -> None:
+    async with running(wired()) as gateway, Client.open(gateway.port) as client:
+        await client.post()
+        assert await client.head() == 401
+        await client.body()
         await client.post(headers=bearer(WEB))
         assert await client.head() == 200
         assert (await client.events())[-1]["type"] == "message_stop"

@@ -1,6 +1,7 @@
 """The listening socket, and what is overridden of uvicorn."""
 
 import inspect
+import re
 import socket
 from dataclasses import replace
 
@@ -8,7 +9,7 @@ import pytest
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.server import Protocol, Server, bind
+from gateway.server import Protocol, Server, _Writing, bind
 from gateway.wiring import Wiring
 from tests.e2e.running import provider, wiring
 
@@ -32,7 +33,14 @@ def test_taken_port_is_an_error_of_the_system() -> None:
         bind(replace(wired, server=replace(wired.server, port=first.getsockname()[1])))
 
 
-@pytest.mark.parametrize("name", ["on_message_begin", "on_headers_complete", "_start_asgi_task", "eof_received", "connection_lost"])
+OVERRIDDEN = [
+    *("connection_made", "connection_lost", "eof_received", "data_received", "shutdown", "timeout_keep_alive_handler"),
+    *("on_message_begin", "on_headers_complete", "on_body", "on_message_complete", "on_response_complete"),
+    *("_start_asgi_task", "_unset_keepalive_if_required", "send_400_response"),
+]
+
+
+@pytest.mark.parametrize("name", OVERRIDDEN)
 def test_protocol_overrides_what_uvicorn_calls(name: str) -> None:
     """Not public: a release without one of them would silently undo what the class is for."""
     assert name in vars(HttpToolsProtocol)
@@ -43,9 +51,13 @@ def test_protocol_overrides_what_uvicorn_calls(name: str) -> None:
 
 def test_uvicorn_still_has_what_is_used_of_it() -> None:
     made = inspect.getsource(HttpToolsProtocol.__init__) + inspect.getsource(HttpToolsProtocol.connection_made)
-    assert all(f"self.{name}" in made for name in ("pipeline", "flow", "scope", "transport"))
+    assert all(f"self.{name}" in made for name in ("pipeline", "flow", "scope", "transport", "timeout_keep_alive_task"))
+    assert all(f"self.{name}" in inspect.getsource(HttpToolsProtocol.on_message_begin) for name in ("url", "headers"))
     cycle = inspect.getsource(RequestResponseCycle.__init__)
-    assert all(f"self.{name} " in cycle for name in ("disconnected", "message_event", "response_complete"))
+    used = ("disconnected", "message_event", "response_started", "response_complete", "keep_alive", "more_body")
+    assert all(f"self.{name} " in cycle for name in used)
+    of_transport = set(re.findall(r"self\.transport\.(\w+)", inspect.getsource(RequestResponseCycle)))
+    assert of_transport == set(_Writing.__slots__)
 
 
 @pytest.mark.parametrize("name", ["handle_exit", "on_tick"])

@@ -190,3 +190,36 @@ async def test_process_gives_back_its_descriptors() -> None:
         async with gateway.chat({"messages": [{"role": "user", "content": "next"}]}) as client:
             assert (await client.events())[-1]["type"] == "message_stop"
         assert not [line for line in gateway.lines() if line["level"] in ("error", "warning")]
+
+
+@pytest.mark.parametrize("body", [b"", b'{"messages": ['])
+async def test_chat_that_is_still_being_sent_is_told_of_the_stop(body: bytes) -> None:
+    async with process(configuration("http://127.0.0.1:9", grace="30s")) as gateway, Client.open(gateway.port) as client:
+        await client.send_raw(b"POST /chat HTTP/1.1\r\nhost: localhost\r\ncontent-length: 1000\r\nexpect: 100-continue\r\n\r\n")
+        while b"100 Continue" not in client._received:  # it is being read
+            await client._more()
+        await client.send_raw(body)
+        gateway.signal()
+        assert await client.head() == 503
+        assert (client.headers["retry-after"], client.headers["connection"]) == ("5", "close")
+        assert (await client.json())["error"]["code"] == "shutdown"
+        assert await gateway.exit_code() == 0
+        assert not [line for line in gateway.lines() if line["level"] in ("error", "warning")]
+
+
+async def test_first_signal_says_what_happens_and_the_second_keeps_the_records() -> None:
+    async with (
+        ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream,
+        process(configuration(upstream.url, grace="30s")) as gateway,
+        gateway.chat() as one,
+        gateway.chat() as another,
+    ):
+        for client in (one, another):
+            await client.until("content_block_delta")
+        gateway.signal()
+        await gateway.until_stopping()
+        gateway.signal()
+        assert await gateway.exit_code() == 1
+    said = [line["message"] for line in gateway.lines() if line["event"] == "log"]
+    assert said == ["stopping: 2 streams are open and have 30 s to end; a second signal cuts them"]
+    assert [(record["outcome"], record["events"] > 0) for record in gateway.records()] == [("shutdown", True)] * 2

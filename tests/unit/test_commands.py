@@ -101,7 +101,7 @@ def test_a_model_that_is_asked_for_at_first_use_says_so(tmp_path: Path) -> None:
 def test_the_screen_stays_one_screen(tmp_path: Path) -> None:
     rows = ", ".join(f"m{number}: {{targets: [simulator/x]}}" for number in range(100))
     text = screen(wired(tmp_path, f"models: {{{rows}}}"), 8000, PLAIN)
-    assert "and 89 more: gateway check shows all" in text  # with `default`
+    assert "and 89 more: python -m gateway check shows all" in text  # with `default`
     assert text.count("\n") < 30
 
 

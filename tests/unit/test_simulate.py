@@ -84,7 +84,7 @@ def test_a_taken_port_is_one_sentence_with_the_remedy(capsys: pytest.CaptureFixt
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
         assert main(["simulate", "--port", str(port)]) == 2
-    remedy = f"stop the other program or choose another with --port {port + 1} after gateway simulate."
+    remedy = f"stop the other program or choose another with --port {port + 1}."
     assert capsys.readouterr().err == f"Port {port} on 127.0.0.1 is taken: {remedy}\n"
 
 
@@ -92,8 +92,8 @@ def test_the_screen_has_both_base_urls_and_how_to_point_a_gateway_at_them() -> N
     text = screen("127.0.0.1", 9000, "fault=reset", Paint(io.StringIO(), {}))
     assert "  Claude  http://127.0.0.1:9000\n" in text
     assert "  OpenAI  http://127.0.0.1:9000/v1\n" in text
-    assert "ANTHROPIC_API_KEY=any ANTHROPIC_BASE_URL=http://127.0.0.1:9000 gateway serve\n" in text
-    assert "OPENAI_API_KEY=any OPENAI_BASE_URL=http://127.0.0.1:9000/v1 gateway serve\n" in text
+    assert "ANTHROPIC_API_KEY=any ANTHROPIC_BASE_URL=http://127.0.0.1:9000 make run\n" in text
+    assert "OPENAI_API_KEY=any OPENAI_BASE_URL=http://127.0.0.1:9000/v1 make run\n" in text
     assert "fault=reset for every answer" in text
     assert max(map(len, text.splitlines())) <= 120
     assert text.count("\n") <= 14

@@ -37,10 +37,12 @@ from gateway.events import (
     UnknownEvent,
 )
 from gateway.json_text import Json
+from gateway.kept import Text
 from gateway.usage import COUNTS, Usage, merged, overlaid, token_count
 
 EARLY_LIMIT = 64 * 1024  # encoded bytes of unknown events that wait for `message_start`
-ARGUMENTS_LIMIT = 64 * 1024 * 1024  # characters of one tool's arguments: all that may be kept of one answer
+# Characters of one call's arguments, which its stop says whole: no more than an event may have, for it is read and written in one go.
+ARGUMENTS_LIMIT = 16 * 1024 * 1024
 METADATA_LIMIT = 64 * 1024  # encoded bytes of merged usage, or of what is merged into the final `message_delta`; twice that for a moment
 
 # Deltas that need no look at anything but their text.
@@ -50,7 +52,7 @@ PASSES: dict[str, type] = {"text": TextDelta, "thinking": ThinkingDelta}
 class _Block:
     """The block that is open. `upstream`: its index over there, None while unknown."""
 
-    __slots__ = ("arguments", "half", "half_kind", "index", "kind", "passes", "repeats", "size", "stopped", "upstream", "waiting")
+    __slots__ = ("arguments", "half", "half_kind", "index", "kind", "passes", "repeats", "stopped", "upstream", "waiting")
 
     def __init__(self, index: int, kind: str, upstream: int | None) -> None:
         self.index = index
@@ -59,8 +61,7 @@ class _Block:
         self.upstream = upstream
         self.waiting: ContentBlockStart | None = None  # the start, not yet sent
         self.stopped = False  # the upstream has stopped it; ours is held
-        self.arguments: list[str] = []
-        self.size = 0
+        self.arguments = Text()
         self.repeats: dict[str, str] = {}  # by kind: what was in the start, which a first delta may repeat
         self.half = ""  # the first half of a surrogate pair
         self.half_kind = ""
@@ -95,7 +96,6 @@ class Sequencer:
         self._stop_sequence: str | None = None
         self._delta: Json = {}
         self._rest: Json = {}
-        self._update: MessageDelta | None = None  # the latest one without a stop reason
         self._usage_size = 0  # encoded bytes at most, of `usage`
         self._metadata_size = 0  # and of `_delta` and `_rest`
 
@@ -181,10 +181,11 @@ class Sequencer:
     def _counted(self) -> Json:
         return {"input_tokens": 0, "output_tokens": 0, **self.usage}
 
-    def _tell(self, tokens: object) -> None:
-        if not isinstance(tokens, dict):
-            return
+    def _tell(self, tokens: object) -> Json:
+        """What of it counts as usage, now merged into all of it."""
         told: Json = {}
+        if not isinstance(tokens, dict):
+            return told
         for key, value in tokens.items():
             count = token_count(value)
             self._told = self._told or (key.endswith("_tokens") and count is not None)
@@ -195,9 +196,10 @@ class Sequencer:
         if told:
             self.usage = merged(self.usage, told)
             self._usage_size = self._measure(self._usage_size + len(json_text.write(told)), self.usage)
+        return told
 
     def _take_message_delta(self, step: MessageDelta, events: list[Event]) -> None:
-        self._tell(step.usage)
+        told = self._tell(step.usage)
         reason, sequence = _text_of(step.delta.get("stop_reason")), _text_of(step.delta.get("stop_sequence"))
         if reason:
             self.stop_reason, self._stop_sequence = reason, sequence
@@ -211,12 +213,9 @@ class Sequencer:
                 added = len(json_text.write([delta, rest]))
                 self._metadata_size = self._measure(self._metadata_size + added, {**self._delta, **self._rest})
         elif not self._over:
-            place = next((place for place, event in enumerate(events) if event is self._update), None)
-            if place is not None and isinstance(before := events.pop(place), MessageDelta):
-                # One update a feed: each repeats the whole usage, so a flood of small ones would become gigabytes.
-                delta, rest = overlaid(before.delta, delta), overlaid(before.rest, rest)
-            self._update = MessageDelta({"stop_reason": None, "stop_sequence": None, **delta}, self._counted(), rest)
-            events.append(self._update)
+            # The counts, and else only what was told now: a flood of small updates that each repeat all usage would become gigabytes.
+            counts = {key: self.usage.get(key, 0) for key in COUNTS}
+            events.append(MessageDelta({"stop_reason": None, "stop_sequence": None, **delta}, {**counts, **told}, rest))
 
     def _take_unknown(self, event: UnknownEvent, events: list[Event]) -> None:
         kind = event.body.get("type")
@@ -327,7 +326,7 @@ class Sequencer:
         if block.kind != "tool_use":
             events.append(ContentBlockStop(block.index))
             return None
-        text = "".join(block.arguments)
+        text = str(block.arguments)
         read = read_input(text)
         better = None
         if ending is not None:
@@ -415,11 +414,10 @@ class Sequencer:
     def _keep(self, block: _Block, text: str) -> bool:
         """Only of a `tool_use` block: nobody else's arguments are read here."""
         if block.kind == "tool_use":
-            block.size += len(text)
-            if block.size > ARGUMENTS_LIMIT:
-                self._fail(UpstreamFailed("event_too_large", "The arguments of one tool call are larger than 64 MiB."))
+            if block.arguments.size + len(text) > ARGUMENTS_LIMIT:
+                self._fail(UpstreamFailed("event_too_large", "The arguments of one tool call are larger than 16 MiB."))
                 return False
-            block.arguments.append(text)
+            block.arguments.add(text)
         return True
 
 

@@ -147,11 +147,6 @@ class _Reader:
                 raise Broken("no event of the vocabulary")
 
 
-def without_updates(events: Iterable[Event]) -> list[Event]:
-    """All but the usage updates before the ending: those of one read become one, so their number depends on the cuts."""
-    return [event for event in events if not isinstance(event, MessageDelta) or event.delta["stop_reason"] is not None]
-
-
 def need(holds: bool, otherwise: str) -> None:
     if not holds:
         raise Broken(otherwise)

@@ -22,7 +22,7 @@ from gateway.formats.native import NativeEncoder
 from gateway.formats.openai import OPENAI as OPENAI_FORMAT
 from gateway.formats.openai import chunks as openai_chunks
 from gateway.sequence import Sequencer
-from gateway.sse import Framing
+from gateway.framing import Framing
 from gateway.telemetry import StreamRecord
 from tests.bench import answers
 from tests.bench.answers import CLAUDE, OPENAI

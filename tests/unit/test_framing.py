@@ -9,6 +9,7 @@ import pytest
 from gateway.framing import DONE, Framing, is_whole, resynchronise
 from gateway.sse import EventStream, Frame
 from tests.cuts import pieces_of
+from tests.unit.test_sse import STANDARD
 
 # Body, kind, frames, dropped.
 BODIES: dict[str, tuple[bytes, str, list[tuple[str, bytes]], int]] = {
@@ -181,3 +182,13 @@ def test_a_large_event_in_small_reads_takes_linear_time(first: bytes) -> None:
     # Quadratic would be 256 times 1 MiB's cost; linear is 16. Noise gets the rest.
     small = min(seconds(1 << 20) for _ in range(3))
     assert seconds((16 << 20) - 8192) < 80 * small + 0.2
+
+
+@pytest.mark.parametrize("case", STANDARD)
+def test_what_decoders_read_is_what_the_standard_says_but_for_blank_data(case: str) -> None:
+    body, expected = STANDARD[case]
+    wanted = [Frame(event, data) for event, data in expected if data.strip()]
+    for pieces in pieces_of(body):
+        framing = Framing()
+        frames = [frame for piece in pieces for frame in framing.feed(piece)]
+        assert frames + framing.close() == wanted

@@ -59,10 +59,22 @@ make_venv() {
 }
 
 if up_to_date; then exit; fi
+
+# Two makes at once would take each other's .venv apart. The lock is on this very file, so that none is left lying about,
+# and it ends with the process; where there is no flock, there is no lock.
+if command -v flock >/dev/null 2>&1; then
+    exec 9<requirements/install.sh
+    if ! flock -n 9; then
+        say "Another make is installing into .venv; waiting for it …"
+        flock 9
+    fi
+    if up_to_date; then exit; fi
+fi
+
 if ! usable; then make_venv; fi
 
 say "Installing $(grep -c '^[a-z0-9].*==' "requirements/$wanted.txt") packages into .venv (once) …"
-rm -f .venv/*.stamp
+rm -f ".venv/$wanted.stamp"
 if ! .venv/bin/python -m pip install -qq --disable-pip-version-check --no-input --require-hashes -r "requirements/$wanted.txt"; then
     say "pip could not install requirements/$wanted.txt; its own words are above. The next try goes on from here."
     exit 1

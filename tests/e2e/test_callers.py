@@ -16,7 +16,7 @@ from gateway.settings import load
 from gateway.wiring import Wiring, wire
 from tests.e2e.client import ASK, Client
 from tests.e2e.provider import BEGUN, GOOD, Hang, stream
-from tests.e2e.running import ROOT, process, running
+from tests.e2e.running import ROOT, process, running, wiring
 from tests.upstream import ScriptedUpstream
 
 pytestmark = pytest.mark.anyio
@@ -77,6 +77,15 @@ async def test_401_after_the_whole_request_keeps_the_connection(wired: Any) -> N
         await client.post(headers=bearer(WEB))
         assert await client.head() == 200
         assert (await client.events())[-1]["type"] == "message_stop"
+
+
+async def test_front_page_shows_where_the_key_goes(wired: Any) -> None:
+    async with running(wired()) as gateway, Client.open(gateway.port) as client:
+        await client.send("GET", "/")
+        assert b"curl -N -H 'Authorization: Bearer KEY' -d '{" in await client.body()
+    async with running(wiring()) as gateway, Client.open(gateway.port) as client:
+        await client.send("GET", "/")
+        assert b"curl -N -d '{" in await client.body()
 
 
 async def test_a_page_can_read_its_401_and_ask_before_without_a_key(wired: Any) -> None:

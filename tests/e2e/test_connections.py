@@ -8,6 +8,7 @@ import time
 import pytest
 
 from gateway import server
+from gateway.access import Trace
 from gateway.app import BODY_LIMIT
 from tests.e2e.client import ASK, Client, Json, Truncated
 from tests.e2e.provider import BEGUN, GOOD, Hang, stream
@@ -89,7 +90,8 @@ async def test_upgrade_with_a_chunked_body_is_ignored() -> None:
     [b"hello\r\n\r\n", b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", b"CONNECT a:443 HTTP/1.1\r\n\r\n"],
     ids=["words", "TLS", "HTTP/2", "CONNECT"],
 )
-async def test_garbage_is_refused_in_our_format(garbage: bytes) -> None:
+async def test_garbage_is_refused_in_our_format(garbage: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "trace", Trace())  # which has counted nothing yet
     async with running(wiring()) as gateway, Client.open(gateway.port) as client:
         await client.send_raw(garbage)
         assert await client.head() == 400

@@ -4,11 +4,14 @@ import base64
 import json
 import logging
 import urllib.parse
+from dataclasses import replace
 
 import pytest
 
+from gateway.routing import Router
 from gateway.simulator import Cut, Hang
 from gateway.telemetry import _JsonLines
+from gateway.wiring import Wiring
 from tests.e2e.client import ASK, Client, Json
 from tests.e2e.provider import BEGUN, BLOCK, BLOCK_STOP, ENDING, GOOD, REASON, START, STOP, block, delta, frame, refusal, stream
 from tests.e2e.running import Running, provider, running, wiring
@@ -92,6 +95,28 @@ async def test_record_counts_attempts_and_says_why() -> None:
         record = await gateway.record()
     assert record["attempts"] == 2
     assert any("upstream_overloaded" in warning for warning in record["warnings"])
+
+
+async def test_target_whose_model_is_not_known_yet_reads_as_one() -> None:
+    from gateway.routing import Retry
+
+    retry = Retry(attempts=3, max_retry_after=1.0)
+    async with ScriptedUpstream(lambda _: refusal(529, retry_after="0.01")) as upstream:
+        wired = wiring(provider(upstream.url, "local", kind="openai"), retry=retry)
+        async with running(unnamed(wired)) as gateway:
+            async with gateway.chat() as client:
+                await client.body()
+            record = await gateway.record()
+    assert record["target"] == "local/(the first it lists)"
+    assert record["warnings"] == ["local/(the first it lists) failed: upstream_overloaded (3 times)"]
+
+
+def unnamed(wired: Wiring) -> Wiring:
+    """With targets that ask for their provider's first model."""
+    model = wired.models["default"]
+    targets = tuple(replace(target, model="") for target in model.targets)
+    models = {"default": replace(model, targets=targets)}
+    return replace(wired, models=models, router=Router(models, {}))
 
 
 async def test_stats_of_the_stream_are_those_of_the_record() -> None:

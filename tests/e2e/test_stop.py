@@ -220,6 +220,6 @@ async def test_first_signal_says_what_happens_and_the_second_keeps_the_records()
         await gateway.until_stopping()
         gateway.signal()
         assert await gateway.exit_code() == 1
-    said = [line["message"] for line in gateway.lines() if line["event"] == "log"]
-    assert said == ["stopping: 2 streams are open and have 30 s to end; a second signal cuts them"]
-    assert [(record["outcome"], record["events"] > 0) for record in gateway.records()] == [("shutdown", True)] * 2
+        said = [line["message"] for line in gateway.lines() if line["event"] == "log"]
+        assert said == ["stopping: 2 streams are open and have 30 s to end; a second signal cuts them"]
+        assert [(record["outcome"], record["events"] > 0) for record in gateway.records()] == [("shutdown", True)] * 2

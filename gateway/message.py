@@ -11,9 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import UNSET
 
-from gateway import json_text
 from gateway.deltas import read_input
-from gateway.errors import UpstreamFailed
 from gateway.events import (
     Abort,
     CitationsDelta,
@@ -37,11 +35,13 @@ from gateway.events import (
     UnknownEvent,
 )
 from gateway.json_text import Json
+from gateway.kept import EACH, LIMIT, Text, cost, too_much
 from gateway.usage import merged, overlaid
 
-LIMIT = 64 * 1024 * 1024  # of all that is kept of one answer, counted as characters of text and bytes of encoded objects
-
 T = TypeVar("T")
+
+# Bytes that a text takes while it grows, or the smallest block, beside what they hold.
+TEXT_COST = 4 * EACH
 
 # Only a message_start may say these.
 FIXED = frozenset({"id", "type", "role", "model", "content", "usage"})
@@ -57,7 +57,7 @@ class Assembler:
     def _clear(self) -> None:
         self._message: Json | None = None
         self._content: list[Json] = []
-        self._texts: dict[str, list[str]] = {}  # of the open block, by key: joined once, not at each delta
+        self._texts: dict[str, Text] = {}  # of the open block, by key: joined once, not at each delta
         self._lists: dict[str, list[Any]] = {}
         self._is_open = False
         self._size = 0
@@ -79,7 +79,7 @@ class Assembler:
         if self._is_open:
             content[-1] = self._joined(content[-1])
             if content[-1]["type"] == "tool_use":
-                said = InvalidInput("".join(self._texts.get("partial_json", ())), "truncated")
+                said = InvalidInput(str(self._texts.get("partial_json", "")), "truncated")
                 content[-1]["invalid_input"] = msgspec.to_builtins(said)
         return {**self._message, "content": content}
 
@@ -90,7 +90,7 @@ class Assembler:
                 case ContentBlockDelta(delta=delta):
                     self._add(delta)
                 case ContentBlockStart(content_block=block):
-                    self._keep(block)
+                    self._count(cost(block) + TEXT_COST)
                     self._content.append(dict(block))
                     self._texts, self._lists = {}, {}
                     self._is_open = True
@@ -114,9 +114,12 @@ class Assembler:
                     pass
 
     def _keep(self, value: Any) -> None:
-        self._size += len(value) if isinstance(value, str) else len(json_text.write(value))
+        self._count(cost(value))
+
+    def _count(self, size: int) -> None:
+        self._size += size
         if self._size > LIMIT:
-            raise UpstreamFailed("event_too_large", "The provider's answer is larger than 64 MiB.")
+            raise too_much()
 
     def _add(self, delta: Delta) -> None:
         match delta:
@@ -158,11 +161,15 @@ class Assembler:
                         self._merge(key, value)
 
     def _append(self, key: str, text: str) -> None:
-        self._keep(text)
-        self._texts.setdefault(key, []).append(text)
+        kept = self._texts.get(key)
+        if kept is None:
+            self._count(len(key) + TEXT_COST)
+            kept = self._texts[key] = Text()
+        self._count(len(text))
+        kept.add(text)
 
     def _set(self, key: str, value: Any) -> None:
-        self._keep(value)
+        self._keep({key: value})
         self._texts.pop(key, None)
         self._lists.pop(key, None)
         self._content[-1][key] = value
@@ -177,14 +184,14 @@ class Assembler:
         if isinstance(value, str) and (known is None or isinstance(known, str)):
             self._append(key, value)
         elif isinstance(value, list) and (known is None or isinstance(known, list)):
-            self._keep(value)
+            self._keep({key: value})
             self._lists.setdefault(key, []).extend(value)
         elif value is not None:
             self._set(key, value)
 
     def _joined(self, block: Json) -> Json:
         """The open block with what has come for it; arguments are no text but become `input` at the stop."""
-        texts = {key: "".join([_if(str, block.get(key)) or "", *parts]) for key, parts in self._texts.items() if key != "partial_json"}
+        texts = {key: (_if(str, block.get(key)) or "") + str(text) for key, text in self._texts.items() if key != "partial_json"}
         lists = {key: [*(_if(list, block.get(key)) or ()), *parts] for key, parts in self._lists.items()}
         return {**block, **texts, **lists}
 
@@ -195,12 +202,14 @@ class Assembler:
             read = event.input
         elif event.invalid_input is not UNSET:
             read = event.invalid_input
-        elif parts := self._texts.get("partial_json"):
-            read = read_input("".join(parts))
+        elif text := self._texts.get("partial_json"):
+            read = read_input(str(text))
         if isinstance(read, InvalidInput):
             block["input"], block["invalid_input"] = {}, msgspec.to_builtins(read)
         elif read is not None:
             block["input"] = read
+            said = self._texts.pop("partial_json", None)
+            self._count(cost(read) - (said.size if said else 0))  # it takes the text's place
         self._texts, self._lists = {}, {}
         self._is_open = False
 

@@ -3,19 +3,41 @@
 What takes work is counted by what is read or written, not by a clock: two shared cores keep no milliseconds.
 """
 
+import itertools
 import json
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from gateway import body, json_text
 from gateway.body import Body
-from gateway.events import ContentBlockStop, InvalidInput, MessageDelta, MessageStop, Stats, encode
-from gateway.formats import Provider, Step
+from gateway.errors import UpstreamFailed
+from gateway.events import (
+    CitationsDelta,
+    ContentBlockDelta,
+    ContentBlockStart,
+    ContentBlockStop,
+    Event,
+    InputJsonDelta,
+    InvalidInput,
+    MessageDelta,
+    MessageStart,
+    MessageStop,
+    Stats,
+    TextDelta,
+    UnknownDelta,
+    decode,
+    encode,
+)
+from gateway.formats import Provider, Quirks, Step
 from gateway.formats.anthropic.stream import MessageDecoder
 from gateway.formats.openai.stream import OpenAIDecoder
 from gateway.formats.whole import WHOLE_TEXT
 from gateway.framing import LINES_LIMIT, Framing
+from gateway.kept import Text, cost
+from gateway.message import Assembler
 from gateway.sequence import Sequencer
 
 BLOCK = [
@@ -185,3 +207,148 @@ def test_arguments_of_more_values_than_any_answer_has_are_invalid() -> None:
     [stop] = [event for event in events if isinstance(event, ContentBlockStop)]
     assert isinstance(stop.invalid_input, InvalidInput)
     assert (stop.invalid_input.reason, len(stop.invalid_input.partial_json)) == ("invalid_json", len(text))
+
+
+def memory(make: Callable[[], Any]) -> int:
+    """The bytes that what it makes takes."""
+    tracemalloc.start()
+    try:
+        made = make()
+        size = tracemalloc.get_traced_memory()[0]
+        del made
+        return size
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "each", ["[]", "{}", "1", "1000", "1.5", '"a"', '"ab"', '{"a":1}', '{"a":"bc","d":"ef"}', "[[[1]]]", f'"{"a" * 500}"']
+)
+def test_what_a_value_costs_is_about_what_it_takes(each: str) -> None:
+    text = "[" + ",".join([each] * 5000) + "]"
+    assert memory(lambda: json_text.read(text)) < 2 * cost(json_text.read(text))
+
+
+def test_a_text_of_small_pieces_takes_its_characters_and_no_more() -> None:
+    def made() -> Text:
+        text = Text()
+        for number in range(50_000):
+            text.add(f"{number % 10} ")
+        return text
+
+    assert memory(made) < 1.5 * 100_000
+    assert (str(made()), made().size) == ("0 1 2 3 4 5 6 7 8 9 " * 5000, 100_000)
+
+
+def block_of(kind: str, *deltas: Any) -> list[Event]:
+    return [ContentBlockStart(0, {"type": kind, "text": ""}), *[ContentBlockDelta(0, delta) for delta in deltas], ContentBlockStop(0)]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        lambda number: [ContentBlockDelta(0, TextDelta(f"{number % 10} "))],
+        lambda number: block_of("text", TextDelta(f"{number % 10} ")),
+        lambda number: block_of("odd", UnknownDelta({"type": "odd", f"k{number}": "v "})),
+        lambda number: [ContentBlockDelta(0, UnknownDelta({"type": "odd", f"k{number}": "v "}))],
+        lambda number: [ContentBlockDelta(0, UnknownDelta({"type": "odd", "k": [[], {}, number]}))],
+        lambda number: [ContentBlockDelta(0, CitationsDelta({"n": number, "m": {}}))],
+        lambda number: [ContentBlockStart(0, {"type": "tool_use"}), ContentBlockStop(0, input={"a": [[], [number], {"b": number}]})],
+    ],
+    ids=["pieces", "blocks", "blocks of unknown deltas", "keys", "lists", "citations", "inputs"],
+)
+def test_an_assembled_answer_takes_about_what_was_counted(events: Callable[[int], list[Event]], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deltas of two characters each, tiny blocks, tiny objects: all are counted with what they take beside their text."""
+    limit = 500_000
+    monkeypatch.setattr("gateway.message.LIMIT", limit)
+    start = {"id": "m", "type": "message", "role": "assistant", "model": "m", "content": [], "usage": {}}
+
+    def filled() -> Assembler:
+        assembler = Assembler()
+        assembler.feed([MessageStart(start), ContentBlockStart(0, {"type": "text", "text": ""})])
+        numbers = itertools.count()
+        try:
+            while True:
+                assembler.feed(decoded(events(next(numbers))))
+        except UpstreamFailed:
+            return assembler
+
+    def decoded(events: list[Event]) -> list[Event]:
+        return [event if isinstance(event, ContentBlockStop) else decode(encode(event)) for event in events]
+
+    assert memory(filled) < 3 * limit
+
+
+def fill(decoder: OpenAIDecoder, chunk: Callable[[int], dict[str, Any]], count: int) -> UpstreamFailed | None:
+    for number in range(count):
+        for step in decoder.feed(frames({"choices": [{"index": 0, "delta": {}, **chunk(number)}]})):
+            if isinstance(step, UpstreamFailed):
+                return step
+    return None
+
+
+def fragment(**said: Any) -> dict[str, Any]:
+    return {"delta": {"tool_calls": [said]}}
+
+
+@pytest.mark.parametrize(
+    "chunk",
+    [
+        lambda number: fragment(index=number, id=f"{number}" + "i" * 1000, function={"name": "f", "arguments": "{}"}),
+        lambda number: fragment(index=number, id=f"{number}", function={"arguments": "{"}, extra_content={"e": "e" * 1000}),
+        lambda number: fragment(index=number, function={"name": "n" * 1000}),
+        lambda number: fragment(index=0, id="a", function={"name": "f", "arguments": "a" * 1000}),
+        lambda number: {"delta": {"annotations": [{"type": "url_citation", "url_citation": {"url": f"{number}" + "u" * 1000}}]}},
+        lambda number: {"delta": {"annotations": [{"url_citation": {"url": f"{number}", "title": "t" * 1000}}]}},
+        lambda number: {"delta": {}, "finish_reason": None, "stop_reason": "x", "usage": {f"k{number % 90}": {f"k{number}": "u" * 1000}}},
+    ],
+    ids=["ids", "extra content", "names", "arguments", "urls", "uncited titles", "usage"],
+)
+def test_all_that_the_decoder_keeps_of_an_answer_is_one_sum(
+    chunk: Callable[[int], dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gateway.formats.openai.stream.LIMIT", 200_000)
+    monkeypatch.setattr("gateway.formats.openai.stream.USAGE_LIMIT", 80_000)
+    failure = fill(OpenAIDecoder(Provider("p", "http://127.0.0.1")), chunk, 300)
+    assert failure is not None
+    assert failure.cause.code == "event_too_large"
+
+
+def test_what_a_cumulative_provider_said_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.formats.openai.stream.LIMIT", 200_000)
+    decoder = OpenAIDecoder(Provider("p", "http://127.0.0.1", quirks=Quirks(cumulative=True)))
+    assert fill(decoder, lambda number: {"delta": {"content": f"{number}" + "t" * 1000}}, 150) is None
+    assert fill(decoder, lambda number: {"delta": {"content": f"{number}" + "t" * 1000}}, 150) is not None
+
+
+def test_what_was_let_go_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gateway.formats.openai.stream.LIMIT", 200_000)
+    decoder = OpenAIDecoder(Provider("p", "http://127.0.0.1"))
+    arguments = json.dumps({"a": "b" * 10_000})
+
+    def call(number: int) -> dict[str, Any]:
+        return fragment(index=number, id=f"c{number}", function={"name": "f", "arguments": arguments}, extra_content={"e": arguments})
+
+    def usage(number: int) -> dict[str, Any]:
+        return {"usage": {"completion_tokens": number, "note": "u" * 1000}}
+
+    assert fill(decoder, call, 100) is None
+    assert fill(OpenAIDecoder(Provider("p", "http://127.0.0.1")), lambda number: {"delta": {"content": "t" * 10_000}}, 100) is None
+    assert fill(OpenAIDecoder(Provider("p", "http://127.0.0.1")), usage, 300) is None
+
+
+def test_arguments_of_two_characters_at_a_time_take_their_characters() -> None:
+    def sequenced() -> Sequencer:
+        sequencer = Sequencer("m", "msg_1")
+        sequencer.feed([ContentBlockStart(0, {"type": "tool_use", "id": "t", "name": "f", "input": {}})])
+        for number in range(20_000):
+            sequencer.feed([ContentBlockDelta(0, InputJsonDelta(f"{number % 10} "))])
+        return sequencer
+
+    def decoded() -> OpenAIDecoder:
+        decoder = OpenAIDecoder(Provider("p", "http://127.0.0.1"))
+        fill(decoder, lambda number: fragment(index=0, id="t", function={"name": "f", "arguments": f"{number % 10} "}), 20_000)
+        return decoder
+
+    assert memory(sequenced) < 3 * 40_000
+    assert memory(decoded) < 3 * 40_000

@@ -215,11 +215,11 @@ def test_the_events_are_not_changed() -> None:
 
 
 def test_an_answer_beyond_the_limit_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(message, "LIMIT", 1000)
+    monkeypatch.setattr(message, "LIMIT", 3000)
     assembler = Assembler()
     assembler.feed([BEGIN, ContentBlockStart(0, TEXT), ContentBlockDelta(0, TextDelta("a" * 500))])
     with pytest.raises(UpstreamFailed) as failed:
-        assembler.feed([ContentBlockDelta(0, TextDelta("a" * 500))])
+        assembler.feed([ContentBlockDelta(0, TextDelta("a" * 2000))])
     assert failed.value.cause.code == "event_too_large"
     assert assembler.partial is not None
     assert assembler.partial["content"] == [{"type": "text", "text": "a" * 500}]

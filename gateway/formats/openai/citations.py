@@ -7,9 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from gateway.json_text import Json
+from gateway.kept import EACH
 
 # Providers repeat the whole list in every chunk; an answer with more sources than this has no readers.
 LIMIT = 1000
+PLACE_COST = 4 * EACH  # bytes beside the URL's
 
 Place = tuple[str, Any, Any]
 
@@ -19,6 +21,7 @@ class Citations:
 
     def __init__(self) -> None:
         self.dropped = 0
+        self.size = 0  # of what is kept: places and their URLs
         self._places: set[Place] = set()
         self._urls: set[str] = set()
 
@@ -56,6 +59,7 @@ class Citations:
         }
         if start is not None and end is not None:
             citation |= {"start_index": start, "end_index": end}
+        self.size += len(url) + PLACE_COST
         self._places.add((url, start, end))
         self._urls.add(url)
         found.append(citation)

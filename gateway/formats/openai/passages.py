@@ -6,6 +6,7 @@ The blocks are the gateway's own here, so one is worth opening only for somethin
 from typing import Literal
 
 from gateway.formats.openai.think_tags import Kind, Passage, ThinkTags
+from gateway.kept import Text
 
 # Nobody's answer begins with more blanks; beyond this they are sent like anything else.
 BLANK_LIMIT = 64 * 1024
@@ -18,16 +19,19 @@ class Passages:
         self.kind: Kind | Literal[""] = ""
         self._tags = ThinkTags(think_tags)
         self._cumulative = cumulative
-        self._so_far: dict[Kind, list[str]] = {"text": [], "thinking": []}
-        self._size: dict[Kind, int] = {"text": 0, "thinking": 0}
-        self._blank: list[str] = []
+        self._so_far: dict[Kind, Text] = {"text": Text(), "thinking": Text()}
+        self._blank = Text()
         self._blank_kind: Kind = "text"
-        self._blank_size = 0
 
     @property
     def plain(self) -> bool:
         """More of the same kind may pass as it is."""
         return not self._cumulative and self._tags.through
+
+    @property
+    def size(self) -> int:
+        """Characters that are kept."""
+        return self._so_far["text"].size + self._so_far["thinking"].size
 
     def text(self, text: str) -> list[Passage]:
         if self._cumulative:
@@ -49,23 +53,19 @@ class Passages:
     def break_off(self) -> None:
         """Something else began: blanks before it are dropped, and what follows is another passage."""
         self.kind = ""
-        self._blank.clear()
-        self._blank_size = 0
+        self._blank = Text()
 
     def blank(self) -> list[Passage]:
         """The blanks that are all there is of an answer."""
-        text = "".join(self._blank)
-        self._blank.clear()
+        text, self._blank = str(self._blank), Text()
         return [(self._blank_kind, text)] if text else []
 
     def _news(self, kind: Kind, text: str) -> str:
         """What is new in a chunk that may repeat everything so far."""
-        so_far, size = self._so_far[kind], self._size[kind]
-        if len(text) >= size and text.startswith("".join(so_far)):
-            self._so_far[kind], self._size[kind] = [text], len(text)
-            return text[size:]
-        so_far.append(text)
-        self._size[kind] = size + len(text)
+        so_far = self._so_far[kind]
+        if len(text) >= so_far.size and text.startswith(str(so_far)):
+            text = text[so_far.size :]
+        so_far.add(text)
         return text
 
     def _visible(self, passages: list[Passage]) -> list[Passage]:
@@ -73,14 +73,11 @@ class Passages:
         for kind, text in passages:
             if kind != self.kind:
                 if kind != self._blank_kind:
-                    self._blank.clear()
-                    self._blank_size = 0
-                    self._blank_kind = kind
-                if text.isspace() and self._blank_size < BLANK_LIMIT:
-                    self._blank.append(text)
-                    self._blank_size += len(text)
+                    self._blank, self._blank_kind = Text(), kind
+                if text.isspace() and self._blank.size < BLANK_LIMIT:
+                    self._blank.add(text)
                     continue
-                text = "".join(self._blank) + text
+                text = str(self._blank) + text
                 self.break_off()
                 self.kind = kind
             seen.append((kind, text))

@@ -33,8 +33,11 @@ from gateway.formats.openai.passages import Passages
 from gateway.formats.openai.think_tags import Kind, Passage
 from gateway.formats.openai.tool_calls import Block, Fragment, ToolCalls
 from gateway.json_text import Json
+from gateway.kept import LIMIT, cost, too_much
 from gateway.refusals import is_refusal, refused_in_band, tidy
 from gateway.usage import Usage
+
+USAGE_LIMIT = 256 * 1024  # bytes of merged usage, as `kept.cost` counts them; twice that for a moment
 
 
 class OpenAIDecoder:
@@ -51,8 +54,11 @@ class OpenAIDecoder:
         self._calls = ToolCalls()
         self._citations = Citations()
         self._uncited: list[Json] = []  # citations that wait for the text they belong to
+        self._uncited_size = 0
         self._usage: Json = {}
         self._usage_said: Json = {}
+        self._usage_size = 0  # what it takes at most
+        self._excess: UpstreamFailed | None = None
         self._id = ""
         self._model = ""
         self._started = False
@@ -71,7 +77,7 @@ class OpenAIDecoder:
         if self._ended:
             return steps
         self._take(self._body.feed(chunk), steps)
-        if failure := self._body.failure:
+        if failure := self._body.failure or self._excess or (too_much() if self._kept() > LIMIT else None):
             self._end(failure, steps)
         self._count()
         return steps
@@ -128,6 +134,10 @@ class OpenAIDecoder:
         for piece in delta.tool_calls or ():
             if self._call(Fragment(piece.index, "", "", piece.function.arguments), steps):
                 self.finishing = False
+
+    def _kept(self) -> int:
+        words = len(self._id) + len(self._model) + len(self._finish_reason) + len(self._stop_sequence or "")
+        return words + self._calls.size + self._passages.size + self._citations.size + self._uncited_size
 
     def _straighten(self) -> None:
         passages = self._passages
@@ -236,10 +246,11 @@ class OpenAIDecoder:
     def _cite(self, citations: list[Json], steps: list[Step]) -> None:
         """A citation belongs to a text: one that comes before any waits for it."""
         self._uncited += citations
+        self._uncited_size += sum(map(cost, citations))
         if self._uncited and self._passages.kind == "text":
             for citation in self._uncited:
-                self._put("text", ContentBlockDelta(OPEN_BLOCK, CitationsDelta(citation)), len(citation["cited_text"]), steps)
-            self._uncited = []
+                self._put("text", ContentBlockDelta(OPEN_BLOCK, CitationsDelta(citation)), cost(citation), steps)
+            self._uncited, self._uncited_size = [], 0
 
     def _put(self, kind: Kind, block: Block, size: int, steps: list[Step]) -> None:
         self._content = True
@@ -274,6 +285,11 @@ class OpenAIDecoder:
         elif said != self._usage_said:  # some repeat it in every chunk
             self._usage_said = said
             terms.merge_usage(self._usage, said)
+            self._usage_size += cost(said)
+            if self._usage_size > 2 * USAGE_LIMIT and self._excess is None:  # told again and again, or really that much
+                self._usage_size = cost(self._usage)
+                if self._usage_size > USAGE_LIMIT:
+                    self._excess = UpstreamFailed("event_too_large", "The provider's usage is larger than 256 KiB.")
             if tokens := terms.tokens(self._usage, self._provider.quirks):
                 steps.append(Usage(tokens))
 

@@ -11,10 +11,13 @@ from gateway import json_text
 from gateway.events import ContentBlockDelta, ContentBlockStart, InputJsonDelta
 from gateway.formats.openai.think_tags import Kind
 from gateway.json_text import Json
+from gateway.kept import EACH, Text, cost
 
 # What may be kept back while one call is written. A call that is still not whole then will not become so.
 KEPT_LIMIT = 1024 * 1024
-KEPT_EACH = 64  # what keeping one thing costs beside its text
+# Beside its text: an event, what is in it, and two places in lists.
+KEPT_EACH = 2 * EACH
+CALL_COST = 16 * EACH  # bytes that a call takes without a word in it
 # Providers allow some 128 parallel calls; a thousand is no answer any more.
 CALL_LIMIT = 1000
 NAME_LIMIT = 4096
@@ -38,7 +41,8 @@ class Fragment(Struct, frozen=True):
 @dataclass(slots=True, eq=False)
 class Call:
     """`key`: the id as the provider said it, `id`: as it goes out; `nothing`: the arguments were said to be null;
-    `repeated`: they were repeated whole, which is forgiven once; `sent`: of the pieces, either none or all of them.
+    `repeated`: they were repeated whole, which is forgiven once; `unsent`: the pieces of them that have not gone out; `may_be_whole`:
+    they end as an object does, and nobody has looked; `extra_size`: what `extra` takes.
     """
 
     key: str
@@ -46,13 +50,14 @@ class Call:
     name: str
     index: int = -1
     extra: Json = field(default_factory=dict)
-    pieces: list[str] = field(default_factory=list)
-    sent: int = 0
+    extra_size: int = 0
+    arguments: Text = field(default_factory=Text)
+    unsent: list[str] = field(default_factory=list)
+    may_be_whole: bool = False
     started: bool = False
     closed: bool = False
     nothing: bool = False
     repeated: bool = False
-    tested: int = 0
     read: int = 0
     read_last: int = 0
 
@@ -61,20 +66,23 @@ class Call:
         """Whether the arguments are one JSON object. Tested again only after more of them came."""
         if self.nothing:
             return True
-        if not self.pieces or self.tested == len(self.pieces) or not (self.pieces[-1].strip() or "}").endswith("}"):
+        if not self.may_be_whole:
             return False
-        size = sum(map(len, self.pieces))
+        size = self.arguments.size
         if self.read + size > TESTED_LIMIT and size < 2 * self.read_last:
             return False
         self.read, self.read_last = self.read + size, size
-        self.pieces = ["".join(self.pieces)]
-        self.sent = min(self.sent, 1)
         try:
-            is_object = isinstance(json_text.read(self.pieces[0]), dict)
+            self.may_be_whole = isinstance(json_text.read(str(self.arguments)), dict)
         except json_text.MalformedJson:
-            is_object = False
-        self.tested = 0 if is_object else 1
-        return is_object
+            self.may_be_whole = False
+        return self.may_be_whole
+
+    def add(self, arguments: str) -> None:
+        self.nothing = False
+        self.arguments.add(arguments)
+        self.unsent.append(arguments)
+        self.may_be_whole = (arguments.strip() or "}").endswith("}")
 
 
 @dataclass(slots=True)
@@ -84,11 +92,16 @@ class Kept:
 
 
 class ToolCalls:
-    """`fragment` and `admit` return what can go out now, `close` the rest. `dropped`: fragments that came too late or too many."""
+    """`fragment` and `admit` return what can go out now, `close` the rest.
+
+    `dropped`: fragments that came too late or too many. `size`: what is kept of the calls, ids and names of closed ones included, for
+    they tell to which call a late fragment belongs; all else that is kept is at most `KEPT_LIMIT`.
+    """
 
     def __init__(self) -> None:
         self.begun = 0
         self.dropped = 0
+        self.size = 0
         self._open: Call | None = None
         self._last: Call | None = None
         self._by_index: dict[int, Call] = {}
@@ -108,17 +121,19 @@ class ToolCalls:
         if not (call_id or name or arguments):
             return None
         call = self._which(index, call_id, name)
-        if call is not None and arguments.startswith("{") and call.pieces and call.whole:
-            if not call.repeated and arguments == "".join(call.pieces):
+        if call is not None and arguments.startswith("{") and call.arguments.size and call.whole:
+            if not call.repeated and arguments == str(call.arguments):
                 call.repeated = True
                 return None
             call = self._begin(index, call.key, name or call.name)
         if call is None or call.closed:
             self.dropped += 1
             return None
-        if name and name != call.name and not call.pieces and len(call.name) < NAME_LIMIT:
+        if name and name != call.name and not call.arguments.size and len(call.name) < NAME_LIMIT:
             call.name += name
-        call.extra.update(fragment.extra)
+            self.size += len(name)
+        if fragment.extra and not call.started:
+            self._set_extra(call, {**call.extra, **fragment.extra})
         return self._take(call, arguments)
 
     def admit(self, kind: Kind, block: Block, size: int) -> list[Block]:
@@ -148,7 +163,7 @@ class ToolCalls:
         else:
             call = self._last
         if call is not None and call_id and call_id != call.key:
-            if not call.key and not call.pieces and name in ("", call.name):
+            if not call.key and not call.arguments.size and name in ("", call.name):
                 self._name(call, call_id)  # its id comes only now
             else:
                 call = self._by_id.get(call_id)
@@ -161,6 +176,7 @@ class ToolCalls:
         if self.begun >= CALL_LIMIT:
             return None
         self.begun += 1
+        self.size += CALL_COST + len(name)
         call = self._last = Call("", "", name)
         if call_id:
             self._name(call, call_id)
@@ -170,6 +186,7 @@ class ToolCalls:
 
     def _name(self, call: Call, call_id: str) -> None:
         # One id cannot stand for two calls, for a result could belong to either: the second gets one of ours.
+        self.size += len(call_id)
         call.key = call_id
         if call_id not in self._by_id and not call.started:
             call.id = call_id
@@ -184,11 +201,11 @@ class ToolCalls:
         if call.closed:
             self.dropped += 1
             return out
-        if not call.pieces and arguments.strip() == "null":
+        if not call.arguments.size and arguments.strip() == "null":
             call.nothing, arguments = True, ""
         if arguments:
-            call.nothing = False
-            call.pieces.append(arguments)
+            call.add(arguments)
+            self.size += len(arguments)
         if self._open is None:
             self._open = call
         if self._open is call:
@@ -209,8 +226,7 @@ class ToolCalls:
     def _advance(self, out: list[Block]) -> None:
         """Closes the open call and lets out what waited for it, up to the next call that is not whole."""
         while self._open is not None:
-            self._open.closed = True
-            self._open.pieces.clear()
+            self._close(self._open)
             self._open = None
             while self._kept and self._open is None:
                 key = next(iter(self._kept))
@@ -227,16 +243,27 @@ class ToolCalls:
                 return
 
     def _write(self, call: Call, out: list[Block]) -> None:
-        if call.sent < len(call.pieces):
+        if call.unsent:
             self._start(call, out)
-            out.append(ContentBlockDelta(call.index, InputJsonDelta("".join(call.pieces[call.sent :]))))
-            call.sent = len(call.pieces)
+            out.append(ContentBlockDelta(call.index, InputJsonDelta("".join(call.unsent))))
+            call.unsent.clear()
+
+    def _close(self, call: Call) -> None:
+        call.closed, call.may_be_whole = True, False
+        self.size -= call.arguments.size
+        call.arguments = Text()
+
+    def _set_extra(self, call: Call, extra: Json) -> None:
+        size = cost(extra) if extra else 0
+        self.size += size - call.extra_size
+        call.extra, call.extra_size = extra, size
 
     def _start(self, call: Call, out: list[Block]) -> None:
         if not call.started:
             call.started = True
             call.index = self._blocks  # the number that `_send` is about to give
             self._send([ContentBlockStart(0, {"type": "tool_use", "id": call.id, "name": call.name, "input": {}, **call.extra})], out)
+            self._set_extra(call, {})
 
     def _send(self, blocks: list[Block], out: list[Block]) -> None:
         """Block starts are numbered here, as they go out."""

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from gateway import server
+from gateway import protocol
 from gateway.access import Trace
 from gateway.app import BODY_LIMIT
 from tests.e2e.client import ASK, Client, Json, Truncated
@@ -91,7 +91,7 @@ async def test_upgrade_with_a_chunked_body_is_ignored() -> None:
     ids=["words", "TLS", "HTTP/2", "CONNECT"],
 )
 async def test_garbage_is_refused_in_our_format(garbage: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "trace", Trace())  # which has counted nothing yet
+    monkeypatch.setattr(protocol, "trace", Trace())  # which has counted nothing yet
     async with running(wiring()) as gateway, Client.open(gateway.port) as client:
         await client.send_raw(garbage)
         assert await client.head() == 400
@@ -122,7 +122,7 @@ async def test_garbage_behind_a_chat_does_not_stand_in_its_answer() -> None:
     "head", [b"content-length: %d\r\n\r\n{" % (BODY_LIMIT + 1), b"origin: http://evil.example\r\ncontent-length: 9\r\n\r\n"]
 )
 async def test_refusal_before_the_body_ends_the_connection_after_a_while(head: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "LINGER", 0.3)
+    monkeypatch.setattr(protocol, "LINGER", 0.3)
     async with running(wiring()) as gateway, Client.open(gateway.port) as client:
         await client.send_raw(b"POST /chat HTTP/1.1\r\nhost: 127.0.0.1\r\n" + head)
         assert await client.head() in (413, 403)
@@ -152,15 +152,15 @@ async def test_body_that_arrived_in_time_keeps_the_connection() -> None:
 
 
 async def test_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_TIME", 0.2)
+    monkeypatch.setattr(protocol, "HEAD_TIME", 0.2)
     async with running(wiring()) as gateway, Client.open(gateway.port) as client:
         await client.until_lost()
 
 
 @pytest.mark.parametrize("before", [0, 1])
 async def test_head_that_drips_is_ended(before: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_TIME", 0.3)
-    monkeypatch.setattr(server, "LINGER", 0.1)
+    monkeypatch.setattr(protocol, "HEAD_TIME", 0.3)
+    monkeypatch.setattr(protocol, "LINGER", 0.1)
     async with running(wiring()) as gateway, Client.open(gateway.port) as client:
         for _ in range(before):
             await client.send("GET", "/healthz")
@@ -173,7 +173,7 @@ async def test_head_that_drips_is_ended(before: int, monkeypatch: pytest.MonkeyP
 
 
 async def test_head_that_comes_too_late_is_told_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_TIME", 0.2)
+    monkeypatch.setattr(protocol, "HEAD_TIME", 0.2)
     async with running(wiring()) as gateway, Client.open(gateway.port) as client:
         await client.send_raw(b"GET /healthz HTTP/1.1\r\n")
         assert await client.head() == 408
@@ -182,7 +182,7 @@ async def test_head_that_comes_too_late_is_told_so(monkeypatch: pytest.MonkeyPat
 
 
 async def test_idle_connection_and_a_long_answer_outlive_the_time_for_a_head(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "HEAD_TIME", 0.1)
+    monkeypatch.setattr(protocol, "HEAD_TIME", 0.1)
     async with (
         ScriptedUpstream(lambda _: stream(BEGUN, Hang())) as upstream,
         running(wiring(provider(upstream.url))) as gateway,

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 import pytest
 
 from gateway.commands import Paint
-from gateway.telemetry import LogQueue, StreamRecord, _Coloured, _JsonLines
+from gateway.log import LogQueue, _Coloured, _JsonLines
+from gateway.telemetry import StreamRecord
 from tests.e2e.client import Client
 from tests.e2e.running import ROOT
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 import pytest
 
+from gateway.log import _JsonLines
 from gateway.routing import Router
 from gateway.simulator import Cut, Hang
-from gateway.telemetry import _JsonLines
 from gateway.wiring import Wiring
 from tests.e2e.client import ASK, Client, Json
 from tests.e2e.provider import BEGUN, BLOCK, BLOCK_STOP, ENDING, GOOD, REASON, START, STOP, block, delta, frame, refusal, stream

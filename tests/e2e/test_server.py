@@ -9,7 +9,8 @@ import pytest
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
-from gateway.server import Protocol, Server, _Writing, bind
+from gateway.protocol import Protocol, _Writing
+from gateway.server import Server, bind
 from gateway.wiring import Wiring
 from tests.e2e.running import provider, wiring
 

@@ -8,6 +8,7 @@ from hypothesis import HealthCheck, settings
 
 # No example database: a run must not depend on what an earlier one found.
 settings.register_profile("default", max_examples=2_000, deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("quick", parent=settings.get_profile("default"), max_examples=50)
 settings.register_profile("slow", parent=settings.get_profile("default"), max_examples=100_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
 

@@ -24,6 +24,7 @@ from gateway.http1 import IDLE_CONNECTIONS, IDLE_TIME, Http1Transport
 from gateway.log import Paint, configure_logging
 from gateway.play import PlayTransport
 from gateway.protocol import Protocol
+from gateway.proxied import ProxiedTransport
 from gateway.wiring import Connection, Wiring
 from gateway.wiring import Server as Limits
 
@@ -150,7 +151,7 @@ def _transport(connection: Connection) -> httpx.AsyncBaseTransport:
     if connection.proxy is None:
         return Http1Transport(tls)
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=IDLE_CONNECTIONS, keepalive_expiry=IDLE_TIME)
-    return httpx.AsyncHTTPTransport(verify=tls, trust_env=False, limits=limits, proxy=connection.proxy)
+    return ProxiedTransport(connection.proxy, tls, limits)
 
 
 @functools.cache

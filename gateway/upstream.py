@@ -18,7 +18,7 @@ import httpx
 from gateway import json_text
 from gateway.errors import UpstreamFailed
 from gateway.formats import Provider, Target, UpstreamRequest
-from gateway.refusals import refused_by_status
+from gateway.refusals import refused_by_status, tidy
 
 SLICE = 64 * 1024  # bytes handled before the loop gets its turn
 ERROR_BODY_LIMIT = 64 * 1024  # bytes of a refusal that are read,
@@ -34,7 +34,7 @@ FOREIGN = (httpx.HTTPError, httpx.InvalidURL, OSError)
 class Exchange:
     """An answer under way: its head, and its body through `pieces`."""
 
-    provider: str
+    provider: Provider
     content_type: str
     encoding: str
     stream: AsyncIterator[bytes]
@@ -49,13 +49,15 @@ async def opened(
     try:
         response = await _send(transport, provider, request, connect)
     except FOREIGN as error:
-        raise _translated(error, provider.name) from error
+        raise _translated(error, provider) from error
     assert isinstance(response.stream, httpx.AsyncByteStream)
     try:
         encoding = response.headers.get("content-encoding", "").strip().lower()
         content_type = response.headers.get("content-type", "")
-        exchange = Exchange(provider.name, content_type, "" if encoding == "identity" else encoding, aiter(response.stream))
+        exchange = Exchange(provider, content_type, "" if encoding == "identity" else encoding, aiter(response.stream))
         if not 200 <= response.status_code < 300:
+            if response.status_code == 407:
+                raise _kept_out(407, provider.name)
             body = await _refusal_body(exchange)
             headers = {name.lower(): value for name, value in response.headers.items()}
             now = datetime.fromtimestamp(time.time(), UTC)
@@ -167,9 +169,9 @@ class _Inflater:
 
     def __init__(self, exchange: Exchange) -> None:
         if exchange.encoding not in ("gzip", "x-gzip"):
-            sentence = f"Provider {exchange.provider} answered with a content-encoding that was not asked for."
-            raise UpstreamFailed("malformed", sentence, provider=exchange.provider)
-        self._provider = exchange.provider
+            sentence = f"Provider {exchange.provider.name} answered with a content-encoding that was not asked for."
+            raise UpstreamFailed("malformed", sentence, provider=exchange.provider.name)
+        self._provider = exchange.provider.name
         self._inflate = zlib.decompressobj(wbits=31)
 
     def feed(self, read: bytes) -> Iterator[bytes]:
@@ -190,15 +192,28 @@ class _Inflater:
         return UpstreamFailed("malformed", f"Provider {self._provider} sent a gzip body that is none.", provider=self._provider)
 
 
-def _translated(error: Exception, provider: str, *, began: bool = False) -> UpstreamFailed:
+def _translated(error: Exception, provider: Provider, *, began: bool = False) -> UpstreamFailed:
     """httpx's exception as ours: before the first body byte the provider was unavailable, after it the stream broke."""
-    what = type(error).__name__ + (f": {text}" if (text := str(error)) else "")
+    name = provider.name
+    if isinstance(error, httpx.ProxyError) and (status := str(error)[:3]).isdigit():
+        return _kept_out(int(status), name)
+    # The text may quote what was received.
+    what = type(error).__name__ + (f": {text}" if (text := tidy(str(error), provider.secrets)) else "")
     if began:
-        cause, sentence = "interrupted", f"The connection to provider {provider} broke in mid-answer ({what})."
+        cause, sentence = "interrupted", f"The connection to provider {name} broke in mid-answer ({what})."
     elif isinstance(error, httpx.ConnectTimeout | httpx.PoolTimeout):
-        cause, sentence = "upstream_timeout", f"Provider {provider} could not be reached in time ({what})."
+        cause, sentence = "upstream_timeout", f"Provider {name} could not be reached in time ({what})."
     else:
-        cause, sentence = "unavailable", f"Provider {provider} could not be reached or gave no answer ({what})."
+        cause, sentence = "unavailable", f"Provider {name} could not be reached or gave no answer ({what})."
+    return UpstreamFailed(cause, sentence, provider=name)
+
+
+def _kept_out(status: int, provider: str) -> UpstreamFailed:
+    """The proxy said no: to CONNECT, or by the one status that only a proxy gives. Its own words are not repeated."""
+    if status in (401, 403, 407):
+        cause, sentence = "auth", f"The proxy before provider {provider} does not let the gateway through (it answered {status})."
+    else:
+        cause, sentence = "unavailable", f"The proxy before provider {provider} could not reach it (it answered {status})."
     return UpstreamFailed(cause, sentence, provider=provider)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import unquote, urlsplit, urlunsplit
 
 from gateway.formats import AnswerFormat, Provider, Quirks, Target, UpstreamFormat
 from gateway.formats.anthropic import ANTHROPIC
@@ -149,6 +149,7 @@ def _connection(configuration: Configuration, name: str, settings: ProviderSetti
     # A row's address is called as it stands: not everybody has a /v1.
     base_url, transport = _address(settings.type, settings.base_url) if settings.base_url else (row.base_url or "", "http")
     key, key_source = _key(configuration, place, settings, mistakes)
+    proxy = settings.proxy.get_secret_value() if settings.proxy else None
     provider = Provider(
         name=name,
         base_url=base_url,
@@ -159,15 +160,23 @@ def _connection(configuration: Configuration, name: str, settings: ProviderSetti
         query={parameter: value.get_secret_value() for parameter, value in settings.query.items()},
         body=settings.body,
         quirks=replace(row.quirks, **settings.quirks.model_dump(exclude_unset=True)),
+        hidden=login(proxy) if proxy else (),
     )
     return Connection(
         provider,
         UPSTREAMS[settings.type],
         transport,
-        settings.proxy.get_secret_value() if settings.proxy else None,
+        proxy,
         _ca_file(configuration, place, settings.ca_file, mistakes),
         "none needed" if transport == "simulator" and not key else key_source,
     )
+
+
+def login(proxy: str) -> tuple[str, ...]:
+    """What of a proxy's URL must be hidden; with its user too, since a short password alone may be any word."""
+    parts = urlsplit(proxy)
+    user, password = unquote(parts.username or ""), unquote(parts.password or "")
+    return (password, f"{user}:{password}") if password else ()
 
 
 def _row(kind: str, base_url: str | None) -> Preset:

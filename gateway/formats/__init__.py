@@ -58,11 +58,12 @@ class Provider:
     query: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: Json = field(default_factory=dict)
     quirks: Quirks = Quirks()
+    hidden: tuple[str, ...] = field(default=(), repr=False)  # what else is secret on the way to it
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """What must never be seen in a message or a log."""
-        return tuple(text for text in (self.key, *self.headers.values(), *self.query.values()) if text and len(text) >= 8)
+        return tuple(text for text in (self.key, *self.headers.values(), *self.query.values(), *self.hidden) if text and len(text) >= 8)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ run:
 
 test:
 	@sh requirements/install.sh dev
-	@.venv/bin/python -m pytest $(PYTEST_ARGS)
+	@.venv/bin/python -m pytest -n auto $(PYTEST_ARGS)
 
 # 100 000 examples of every law take longer than the minute that a test has otherwise.
 slow:

@@ -21,8 +21,8 @@ from gateway.formats.anthropic import stream as anthropic_stream
 from gateway.formats.native import NativeEncoder
 from gateway.formats.openai import OPENAI as OPENAI_FORMAT
 from gateway.formats.openai import chunks as openai_chunks
-from gateway.sequence import Sequencer
 from gateway.framing import Framing
+from gateway.sequence import Sequencer
 from gateway.telemetry import StreamRecord
 from tests.bench import answers
 from tests.bench.answers import CLAUDE, OPENAI

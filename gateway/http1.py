@@ -133,6 +133,11 @@ class _Body(httpx.AsyncByteStream):
         self._transport, self._origin, self._connection = transport, origin, connection
         self._closed = False
 
+    @property
+    def complete(self) -> bool:
+        """All of it has been handed out."""
+        return self._connection.spent
+
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
@@ -184,6 +189,10 @@ class _Connection(asyncio.BufferedProtocol):
         done = self._complete and not (self._spoiled or self._ended or self._until_close or self._waiting)
         # A peer that answered before it read the request may never read the rest of it.
         return done and self._transport is not None and not self._transport.get_write_buffer_size()
+
+    @property
+    def spent(self) -> bool:
+        return self._complete and not self._waiting
 
     @property
     def heard(self) -> bool:

@@ -57,7 +57,8 @@ _typed = msgspec.json.Decoder(DeltaFrame)
 
 
 def _read(data: bytes) -> Any:
-    if b"content_block_delta" in data[:64]:  # else the attempt and its exception would cost five times the reading
+    # Of another frame the attempt and its exception would cost five times the reading.
+    if data.startswith(b'{"type":"content_block_delta"') or b"content_block_delta" in data[:64]:
         try:
             return _typed.decode(data)
         except (msgspec.DecodeError, RecursionError):

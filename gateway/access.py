@@ -16,6 +16,7 @@ import re
 import secrets
 import time
 from collections.abc import Callable
+from functools import lru_cache
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -241,6 +242,7 @@ def _hostname(host: str | None) -> str | None:
     return parts["host"].lower() if parts else None
 
 
+@lru_cache(maxsize=64)
 def _is_loopback(hostname: str | None) -> bool:
     """A name that every machine has for itself. Any address of the kind may be the one listened on, and none can be rebound."""
     if hostname is None or hostname == "localhost":

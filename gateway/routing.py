@@ -96,7 +96,7 @@ class Router:
             return model
         provider, _, rest = name.partition("/")  # at the first one only: model names hold slashes
         if rest and (target := self._providers.get(provider)):
-            return Model(name, (replace(target, model=rest),), self._timeouts, self._retry)
+            return Model(name, (Target(target.provider, target.format, rest),), self._timeouts, self._retry)
         raise RequestRefused("unknown_model", self._refusal(name))
 
     def _refusal(self, name: str) -> str:

@@ -4,7 +4,7 @@ The small values that other decisions take as arguments live here too. All times
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from gateway.errors import RequestRefused
 from gateway.formats import Target

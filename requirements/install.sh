@@ -41,6 +41,7 @@ find_python() {
 
 make_venv() {
     find_python
+    if [ -L .venv ]; then rm .venv; fi # --clear would empty somebody else's behind the link
     if output=$("$python" -m venv --clear .venv 2>&1); then return; fi
     # What a failed attempt leaves behind looks like a .venv and has no pip.
     rm -rf .venv

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from gateway.formats import AnswerFormat, Provider, Quirks, Target, UpstreamFormat
+from gateway.formats import AnswerFormat, Provider, Quirks, RequestFormat, Target, UpstreamFormat
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.native import NATIVE
 from gateway.formats.openai import OPENAI
@@ -22,7 +22,8 @@ from gateway.settings.mistakes import Place, did_you_mean
 from gateway.settings.schema import SIMULATOR, ModelSettings, ProviderSettings, base_url_text, is_key, is_loopback
 
 UPSTREAMS: dict[str, UpstreamFormat] = {"anthropic": ANTHROPIC, "openai": OPENAI}
-ANSWERS: dict[str, AnswerFormat] = {"native": NATIVE, "text": TEXT, "ndjson": NDJSON}
+REQUESTS: dict[str, RequestFormat] = {"/chat": NATIVE}  # by the path that a chat is posted to
+ANSWERS: dict[str, AnswerFormat] = {"native": NATIVE, "text": TEXT, "ndjson": NDJSON}  # by what `?format=` calls them
 
 # The vendors themselves. They fetch an image's URL from their own network, not from inside ours.
 VENDORS = {"anthropic": Preset("https://api.anthropic.com", Quirks(url_sources=True)), "openai": PRESETS["openai"]}

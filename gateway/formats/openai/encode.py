@@ -49,12 +49,14 @@ CALL_TAIL = b"}}]" + TAIL
 class ChunkEncoder:
     """One answer. `created` in seconds since 1970; `usage`: the client asked for a chunk with the token counts."""
 
+    partial: Json | None = None
+
     def __init__(self, created: int, *, usage: bool = False) -> None:
         self._created = created
         self._wants_usage = usage
         self._begun = False  # the role was said
         self._head = b""  # of every chunk, up to its choices
-        self._delta = b"" # and of one with a delta, up to what is in it
+        self._delta = b""  # and of one with a delta, up to what is in it
         self._text = b""
         self._thinking = b""
         self._arguments = b""  # the same for the call that is open; empty while none is
@@ -130,7 +132,7 @@ class ChunkEncoder:
         self._usage = dict(message["usage"])
 
     def _begin(self, content: bytes, pieces: list[bytes]) -> None:
-        """OpenAI says `null` for an answer that begins with a call; what it says otherwise is the text so far, "" ."""
+        """OpenAI says `null` for an answer that begins with a call; what it says otherwise is the text so far."""
         if not self._begun:
             self._begun = True
             pieces += (self._delta, b'"role":"assistant","content":', content, TAIL)
@@ -153,6 +155,8 @@ class ChunkEncoder:
                 if self._kept > LIMIT:
                     raise too_much()
                 self._citations.append(citation)
+            case _:
+                pass  # signatures, what runs at the provider, and deltas nobody here knows
 
     def _call(self, block: Json, pieces: list[bytes]) -> None:
         self._begin(b"null", pieces)

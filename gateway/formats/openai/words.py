@@ -41,6 +41,19 @@ def finish_reason(stop_reason: object) -> str:
     return FINISH_REASONS.get(stop_reason, "stop") if isinstance(stop_reason, str) else "stop"
 
 
+def ending(said: Json) -> tuple[Json, Json]:
+    """What the last `message_delta` says, for the choice and for the root of its chunk.
+
+    The stop sequence stands where vLLM puts it; a reason that OpenAI has no word for goes beside.
+    """
+    reason, sequence = said.get("stop_reason"), said.get("stop_sequence")
+    choice: Json = {"finish_reason": finish_reason(reason)}
+    if reason == "stop_sequence" and isinstance(sequence, str) and sequence:
+        choice["stop_reason"] = sequence
+    raw = said.get("raw_stop_reason") or reason
+    return choice, {} if reason in TOLD else {"stop_reason": raw}
+
+
 def usage(told: Json) -> Json:
     """Token counts in OpenAI's arithmetic: `prompt_tokens` with what the cache read and wrote. What nobody told is not there."""
     read, written = token_count(told.get("cache_read_input_tokens")), token_count(told.get("cache_creation_input_tokens"))

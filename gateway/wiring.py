@@ -27,10 +27,12 @@ UPSTREAMS: dict[str, UpstreamFormat] = {"anthropic": ANTHROPIC, "openai": OPENAI
 REQUESTS: dict[str, RequestFormat] = {
     "/chat": NATIVE,
     "/v1/messages": CLAUDE_CLIENT,
+    "/v1/chat/completions": OPENAI_CLIENT,
 }
 ANSWERS: dict[str, AnswerFormat] = {
     "native": NATIVE,
     "anthropic": CLAUDE_CLIENT,
+    "openai": OPENAI_CLIENT,
     "text": TEXT,
     "ndjson": NDJSON,
 }

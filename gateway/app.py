@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl
@@ -19,20 +19,24 @@ from gateway import json_text
 from gateway.access import Access, caller, refuse, request_id
 from gateway.admission import Admission, stopping
 from gateway.answer import Answer, Written
+from gateway.count_tokens import Count
 from gateway.deadlines import Facts
 from gateway.errors import GatewayError, RequestRefused
 from gateway.formats import AnswerFormat, Asked, Parsed, RequestFormat
+from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.native import NATIVE
 from gateway.front_page import front_page
 from gateway.generation import Generation, Upstreams
 from gateway.routing import Caller, Router
 from gateway.telemetry import Feed, Live, StreamRecord, emit
-from gateway.wiring import ANSWERS, REQUESTS, Wiring
+from gateway.wiring import ANSWERS, COUNTS, REQUESTS, Wiring
 
 BODY_LIMIT = 10 * 1024 * 1024  # bytes of a request
 BODY_TIME = 60.0  # seconds in which it must have arrived
 LONGEST_PATH_REPEATED = 200  # characters, in a refusal
 STARTED = int(time.time())
+COUNT = "/v1/messages/count_tokens"
+FORMATS: dict[str, RequestFormat] = {**REQUESTS, COUNT: CLAUDE_CLIENT}  # by path: in which errors are told
 FAULT = "The gateway failed; the log says how."
 
 LOG = logging.getLogger("gateway")
@@ -53,10 +57,17 @@ class Gateway:
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A chat in one of `REQUESTS`, an ASGI application: what can be refused is refused before anything is opened."""
-        answer = await self._chat(scope, receive, REQUESTS[scope["path"]])
+        asks = REQUESTS[scope["path"]]
+        format_name = _parameter(scope, "format", asks.answer.name)
+        answer = await self._posted(scope, receive, asks, lambda parsed, record, who: self._answer(parsed, asks, format_name, record, who))
         await answer(scope, receive, send)
 
-    async def _chat(self, scope: Scope, receive: Receive, asks: RequestFormat) -> ASGIApp:
+    async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A chat that is not answered, but counted."""
+        answer = await self._posted(scope, receive, CLAUDE_CLIENT, self._count)
+        await answer(scope, receive, send)
+
+    async def _posted(self, scope: Scope, receive: Receive, asks: RequestFormat, answer: "Answering") -> ASGIApp:
         if scope["method"] != "POST":
             wrong = _wrong_method(scope["method"], scope["path"], "POST")
             return _Refusal(wrong, request_id(scope), {"Allow": "POST"}, format=asks)
@@ -72,7 +83,7 @@ class Gateway:
             parsed = asks.parse(body, scope["headers"])
             record.model = parsed.request.model
             record.warnings.extend(parsed.warnings)
-            return self._answer(parsed, asks, _parameter(scope, "format", asks.answer.name), record, who)
+            return answer(parsed, record, who)
         except ClientDisconnect:
             record.outcome = "client_disconnected"
             self._refused(record, None)
@@ -108,6 +119,11 @@ class Gateway:
             live=self.live,
             open_answers=self.answers,
         )
+
+    def _count(self, parsed: Parsed, record: StreamRecord, who: Caller | None) -> Count:
+        model = self._router(who).resolve(parsed.request.model)
+        admission = self.shares[who] if who else self.admission
+        return Count(parsed.request, model, COUNTS, self.transports, CLAUDE_CLIENT, record.request_id, admission, self._unread)
 
     def _router(self, who: Caller | None) -> Router:
         """The models that a caller may use."""
@@ -146,6 +162,10 @@ class Gateway:
         from sse_starlette import EventSourceResponse  # here: nobody else pays for its import
 
         return EventSourceResponse(_Lines(self.live.subscribe()), ping=15, sep="\n", headers={"x-accel-buffering": "no"})
+
+
+Answering = Callable[[Parsed, StreamRecord, Caller | None], ASGIApp]
+"""What becomes of a request that was read; `RequestRefused` if nothing does."""
 
 
 class _Lines:
@@ -196,7 +216,7 @@ def create_app(gateway: Gateway) -> Access:
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(Exception, _exception)
     access, loopback = gateway.wiring.access, gateway.wiring.server.loopback
-    return Access(_Routes(gateway.chat, app), access.origins, access.callers, loopback=loopback, formats=REQUESTS)
+    return Access(_Routes(gateway, app), access.origins, access.callers, loopback=loopback, formats=FORMATS)
 
 
 async def _healthz() -> JSONResponse:
@@ -274,12 +294,13 @@ def _parameter(scope: Scope, name: str, default: str) -> str:
 class _Routes:
     """A chat goes straight to its answer: the framework's layers would cost a tenth of a short one."""
 
-    def __init__(self, chat: ASGIApp, framework: ASGIApp) -> None:
-        self._chat, self._framework = chat, framework
+    def __init__(self, gateway: Gateway, framework: ASGIApp) -> None:
+        self._framework = framework
+        self._posted: Mapping[str, ASGIApp] = dict.fromkeys(REQUESTS, gateway.chat) | {COUNT: gateway.count_tokens}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        chat = scope["type"] == "http" and scope["path"] in REQUESTS
-        await (self._chat if chat else self._framework)(scope, receive, send)
+        posted = self._posted.get(scope["path"]) if scope["type"] == "http" else None
+        await (posted or self._framework)(scope, receive, send)
 
 
 def _answer_format(name: str) -> AnswerFormat:

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from gateway.count_tokens import BuildCount
 from gateway.formats import AnswerFormat, Provider, Quirks, RequestFormat, Target, UpstreamFormat
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.anthropic.client import CLAUDE_CLIENT
+from gateway.formats.anthropic.request import build_count
 from gateway.formats.native import NATIVE
 from gateway.formats.openai import OPENAI, OPENAI_CLIENT
 from gateway.formats.openai.presets import PRESETS, Preset
@@ -36,6 +38,7 @@ ANSWERS: dict[str, AnswerFormat] = {
     "text": TEXT,
     "ndjson": NDJSON,
 }
+COUNTS: dict[str, BuildCount] = {"anthropic": build_count}  # the upstream formats that count the tokens of a request
 
 # The vendors themselves. They fetch an image's URL from their own network, not from inside ours.
 VENDORS = {"anthropic": Preset("https://api.anthropic.com", Quirks(url_sources=True)), "openai": PRESETS["openai"]}

@@ -68,6 +68,8 @@ def parse(body: bytes, headers: Headers = ()) -> Parsed:
         passed["max_tokens"], max_tokens = 0, None
     messages, rest = _messages(said.get("messages"))
     effort, response_format = _output(passed.get("output_config"))
+    if passed.get("output_config") == {key: value for key, value in (("effort", effort), ("format", response_format)) if value}:
+        del passed["output_config"]  # every upstream knows it
     particulars = Particulars(NAME, passed, rest, _betas(headers, warnings))
     request = ChatRequest(
         messages=messages,
@@ -185,7 +187,7 @@ def _typed(said: Json, key: str) -> Json | None:
 
 
 def _output(config: Any) -> tuple[Effort | None, Json | None]:
-    """What the request vocabulary has of it, for every upstream; to Claude it goes as it is besides."""
+    """What the request vocabulary has of it, for every upstream."""
     if config is None:
         return None, None
     if not isinstance(config, dict):

@@ -239,7 +239,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         refusal = _wrong_method(method, path, headers.get("Allow", "another method"))
     else:
-        refusal = RequestRefused("not_here", f"There is nothing at {_shown(path)}: chats are posted to {' or '.join(REQUESTS)}.")
+        refusal = RequestRefused("not_here", f"There is nothing at {_shown(path)}: chats are posted to {', '.join(REQUESTS)}.")
     return _Refusal(refusal, request_id(request.scope), headers)
 
 

@@ -15,14 +15,15 @@ import math
 import re
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 
 from starlette.middleware.cors import CORSMiddleware
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.errors import LATER, GatewayError, RequestRefused
-from gateway.events import encode
+from gateway.formats import RequestFormat
+from gateway.formats.native import NATIVE
 from gateway.routing import Caller
 
 LOG = logging.getLogger("gateway")
@@ -33,7 +34,7 @@ HOST = re.compile(AUTHORITY, re.IGNORECASE)
 ORIGIN = re.compile(rf"(?P<scheme>https?)://{AUTHORITY}", re.IGNORECASE)
 LOOPBACK_ORIGIN = r"https?://(localhost|127(\.\d{1,3}){3}|\[::1\])(:\d{1,5})?"
 REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-EXPOSED = ["x-request-id", "retry-after"]
+EXPOSED = ["x-request-id", "request-id", "retry-after"]
 KEYLESS = frozenset({"/", "/healthz", "/readyz"})  # paths that need no key: they say nothing about anybody
 PORTS = {"http": 80, "https": 443}
 NO_KEY = "A key is needed: send yours as the header `Authorization: Bearer KEY` or `x-api-key: KEY`."
@@ -56,12 +57,21 @@ def caller(scope: Scope) -> Caller | None:
 
 class Access:
     """`origins`: further allowed origins, exactly as browsers write them (`https://app.example.com`); `loopback`: other machines
-    cannot reach the address that the gateway listens on."""
+    cannot reach the address that the gateway listens on; `formats`: by path, in which errors are told."""
 
-    def __init__(self, app: ASGIApp, origins: tuple[str, ...], callers: tuple[Caller, ...] = (), *, loopback: bool = True) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        origins: tuple[str, ...],
+        callers: tuple[Caller, ...] = (),
+        *,
+        loopback: bool = True,
+        formats: Mapping[str, RequestFormat] = {},
+    ) -> None:
+        self._formats = formats
         self._origins = frozenset(origin.rstrip("/").lower() for origin in origins)
         self._loopback = loopback
-        self._gate = _Gate(app, callers, loopback)
+        self._gate = _Gate(app, callers, loopback, formats)
         self._cors = CORSMiddleware(
             self._gate,
             allow_origins=[origin.rstrip("/") for origin in origins],
@@ -75,7 +85,7 @@ class Access:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and (error := self._refusal(scope)):
             trace(error, scope)
-            await refuse(error, request_id(scope), send)
+            await refuse(error, request_id(scope), send, format=self._formats.get(scope["path"], NATIVE))
         elif scope["type"] == "http" and scope["method"] == "POST" and _header(scope, b"origin") is None:
             await self._gate(scope, receive, send)  # no page asks, and no cache keeps the answer to a POST
         else:
@@ -102,8 +112,9 @@ class Access:
 class _Gate:
     """What the headers say about the request itself: its content type, and whose key it carries."""
 
-    def __init__(self, app: ASGIApp, callers: tuple[Caller, ...], loopback: bool) -> None:
+    def __init__(self, app: ASGIApp, callers: tuple[Caller, ...], loopback: bool, formats: Mapping[str, RequestFormat]) -> None:
         self._app = app
+        self._formats = formats
         self._callers = callers
         self._loopback = loopback
 
@@ -115,7 +126,8 @@ class _Gate:
             self._admit(scope)
         except RequestRefused as error:
             trace(error, scope)
-            await refuse(error, request_id(scope), send, CHALLENGE if error.status == 401 else None)
+            challenge = CHALLENGE if error.status == 401 else None
+            await refuse(error, request_id(scope), send, challenge, format=self._formats.get(scope["path"], NATIVE))
         else:
             await self._app(scope, receive, send)
 
@@ -147,28 +159,33 @@ class _Gate:
         return found
 
 
-async def refuse(error: GatewayError, request_id: str, send: Send, headers: dict[str, str] | None = None) -> None:
+async def refuse(
+    error: GatewayError, request_id: str, send: Send, headers: dict[str, str] | None = None, *, format: RequestFormat = NATIVE
+) -> None:
     """An error as the whole answer, outside of any stream."""
-    fields, body = document(error, request_id, headers)
-    await send({"type": "http.response.start", "status": error.status, "headers": fields})
+    status, fields, body = document(error, request_id, headers, format=format)
+    await send({"type": "http.response.start", "status": status, "headers": fields})
     await send({"type": "http.response.body", "body": body})
 
 
-def document(error: GatewayError, request_id: str, headers: dict[str, str] | None = None) -> tuple[list[tuple[bytes, bytes]], bytes]:
-    """The headers and the body of an error that is the whole answer."""
-    body = encode(error.event(request_id, partial=False))
+def document(
+    error: GatewayError, request_id: str, headers: dict[str, str] | None = None, *, format: RequestFormat = NATIVE
+) -> tuple[int, list[tuple[bytes, bytes]], bytes]:
+    """Status, headers and body of an error that is the whole answer."""
+    refusal = format.refusal(error, request_id)
     fields = {
-        "content-type": "application/json",
-        "content-length": str(len(body)),
+        "content-type": refusal.content_type,
+        "content-length": str(len(refusal.body)),
         "cache-control": "no-store",
         "x-request-id": request_id,
+        **dict(refusal.headers),
         **(headers or {}),
     }
     if error.retry_after is not None and error.status in LATER:
         fields["retry-after"] = str(math.ceil(error.retry_after))
     if error.cause.code == "shutdown":
         fields["connection"] = "close"
-    return [(name.encode(), value.encode()) for name, value in fields.items()], body
+    return refusal.status, [(name.encode(), value.encode()) for name, value in fields.items()], refusal.body
 
 
 class Trace:

@@ -10,6 +10,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -18,8 +19,8 @@ import anyio.lowlevel
 from gateway.admission import Admission
 from gateway.deadlines import Facts, next_deadline
 from gateway.errors import LATER, GatewayError, RequestRefused
-from gateway.events import Event, MessageStop, encode
-from gateway.formats import AnswerFormat, Encoder
+from gateway.events import Event, MessageStop
+from gateway.formats import Encoder, Refusal, RequestFormat
 from gateway.generation import Generation, refuse_or_fail
 from gateway.routing import Streaming, Timeouts
 from gateway.telemetry import Live, StreamRecord, emit
@@ -34,6 +35,15 @@ Send = Callable[[Message], Awaitable[None]]
 LINGER = 2.0  # seconds for a cut connection to be seen as closed
 
 
+@dataclass(frozen=True, slots=True)
+class Written:
+    """How the answer is written: its own encoder, and what its 200 says."""
+
+    encoder: Encoder
+    content_type: str
+    headers: tuple[tuple[str, str], ...] = ()
+
+
 class Answer:
     """The ASGI application of one chat. Where `facts.commits` is false the answer is one document, sent at its end."""
 
@@ -42,8 +52,8 @@ class Answer:
         generation: Generation,
         record: StreamRecord,
         *,
-        answer_format: AnswerFormat,
-        encoder: Encoder,
+        request_format: RequestFormat,
+        written: Written,
         timeouts: Timeouts,
         streaming: Streaming,
         admission: Admission,
@@ -53,8 +63,9 @@ class Answer:
         self._generation = generation
         self._facts: Facts = generation.facts
         self._record = record
-        self._format = answer_format
-        self._encoder = encoder
+        self._format = request_format
+        self._encoder = written.encoder
+        self._written = written
         self._timeouts = timeouts
         self._streaming = streaming
         self._admission = admission
@@ -206,7 +217,8 @@ class Answer:
             try:
                 if begins:
                     length = [] if facts.commits else [(b"content-length", str(len(data)).encode())]
-                    await self._start(200, self._format.content_type, length)
+                    length += [(name.encode(), value.encode()) for name, value in self._written.headers]
+                    await self._start(200, self._written.content_type, length)
                     facts.committed = True
                 if data or last:
                     await self._send({"type": "http.response.body", "body": data, "more_body": not last})
@@ -247,24 +259,26 @@ class Answer:
     async def _fail(self) -> None:
         assert self._failure is not None
         error, request_id, partial = self._failure, self._record.request_id, self._generation.said
-        ending = self._encoder.failed(error, request_id, partial=partial)
         if not self._facts.committed:
-            whole = None if self._facts.commits else ending
-            await self._refuse(error, whole or encode(error.event(request_id, partial=False)))
-        elif ending is None:
+            # Of a stream nothing was seen yet, even if its first bytes had been on their way.
+            partial = partial and not self._facts.commits
+            message = self._encoder.partial if partial else None
+            await self._refuse(error, self._format.refusal(error, request_id, partial=partial, message=message))
+        elif (ending := self._encoder.failed(error, request_id, partial=partial)) is None:
             await self._cut()
         else:
             self._unsent += ending
             await self._flush(last=True)
 
-    async def _refuse(self, error: GatewayError, body: bytes) -> None:
-        extra = [(b"content-length", str(len(body)).encode())]
+    async def _refuse(self, error: GatewayError, refusal: Refusal) -> None:
+        extra = [(b"content-length", str(len(refusal.body)).encode())]
+        extra += [(name.encode(), value.encode()) for name, value in refusal.headers]
         if error.retry_after is not None and error.status in LATER:
             extra.append((b"retry-after", str(math.ceil(error.retry_after)).encode()))
         if error.cause.code == "shutdown":
             extra.append((b"connection", b"close"))
-        await self._start(error.status, "application/json", extra)
-        await self._send({"type": "http.response.body", "body": body, "more_body": False})
+        await self._start(refusal.status, refusal.content_type, extra)
+        await self._send({"type": "http.response.body", "body": refusal.body, "more_body": False})
         self._complete = True
 
     async def _cut(self) -> None:

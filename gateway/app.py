@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl
@@ -18,23 +18,25 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from gateway import json_text
 from gateway.access import Access, caller, refuse, request_id
 from gateway.admission import Admission, stopping
-from gateway.answer import Answer
-from gateway.chat import ChatRequest
+from gateway.answer import Answer, Written
+from gateway.count_tokens import Count
 from gateway.deadlines import Facts
 from gateway.errors import GatewayError, RequestRefused
-from gateway.formats import AnswerFormat
-from gateway.formats.native import parse
-from gateway.formats.whole import WHOLE_MESSAGE, WHOLE_TEXT
+from gateway.formats import AnswerFormat, Asked, Parsed, RequestFormat
+from gateway.formats.anthropic.client import CLAUDE_CLIENT
+from gateway.formats.native import NATIVE
 from gateway.front_page import front_page
 from gateway.generation import Generation, Upstreams
 from gateway.routing import Caller, Router
 from gateway.telemetry import Feed, Live, StreamRecord, emit
-from gateway.wiring import ANSWERS, Wiring
+from gateway.wiring import ANSWERS, COUNTS, REQUESTS, Wiring
 
 BODY_LIMIT = 10 * 1024 * 1024  # bytes of a request
 BODY_TIME = 60.0  # seconds in which it must have arrived
 LONGEST_PATH_REPEATED = 200  # characters, in a refusal
 STARTED = int(time.time())
+COUNT = "/v1/messages/count_tokens"
+FORMATS: dict[str, RequestFormat] = {**REQUESTS, COUNT: CLAUDE_CLIENT}  # by path: in which errors are told
 FAULT = "The gateway failed; the log says how."
 
 LOG = logging.getLogger("gateway")
@@ -54,15 +56,23 @@ class Gateway:
         self._unread: set[anyio.CancelScope] = set()  # requests whose bodies are being read
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """`POST /chat`, an ASGI application: what can be refused is refused before anything is opened."""
-        answer = await self._chat(scope, receive)
+        """A chat in one of `REQUESTS`, an ASGI application: what can be refused is refused before anything is opened."""
+        asks = REQUESTS[scope["path"]]
+        format_name = _parameter(scope, "format", asks.answer.name)
+        answer = await self._posted(scope, receive, asks, lambda parsed, record, who: self._answer(parsed, asks, format_name, record, who))
         await answer(scope, receive, send)
 
-    async def _chat(self, scope: Scope, receive: Receive) -> ASGIApp:
+    async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """A chat that is not answered, but counted."""
+        answer = await self._posted(scope, receive, CLAUDE_CLIENT, self._count)
+        await answer(scope, receive, send)
+
+    async def _posted(self, scope: Scope, receive: Receive, asks: RequestFormat, answer: "Answering") -> ASGIApp:
         if scope["method"] != "POST":
-            return _Refusal(_wrong_method(scope["method"], "/chat", "POST"), request_id(scope), {"Allow": "POST"})
+            wrong = _wrong_method(scope["method"], scope["path"], "POST")
+            return _Refusal(wrong, request_id(scope), {"Allow": "POST"}, format=asks)
         who = caller(scope)
-        record = StreamRecord(request_id(scope), "native", "", time.monotonic(), caller=who.name if who else None)
+        record = StreamRecord(request_id(scope), asks.answer.name, "", time.monotonic(), caller=who.name if who else None)
         try:
             if self.admission.stopping:
                 raise stopping()
@@ -70,41 +80,50 @@ class Gateway:
             if body is None:
                 raise stopping()
             record.began = time.monotonic()
-            asked = parse(body)
-            record.model = asked.model
-            return self._answer(asked, _parameter(scope, "format", "native"), record, who)
+            parsed = asks.parse(body, scope["headers"])
+            record.model = parsed.request.model
+            record.warnings.extend(parsed.warnings)
+            return answer(parsed, record, who)
         except ClientDisconnect:
             record.outcome = "client_disconnected"
             self._refused(record, None)
             return Response(status_code=400)  # nobody will see it
         except RequestRefused as error:
             self._refused(record, error)
-            return _Refusal(error, record.request_id)
+            return _Refusal(error, record.request_id, format=asks)
         except Exception:  # ours: it must not end as a torn connection
             LOG.exception("a request failed")
-            return _Refusal(GatewayError("internal", FAULT), record.request_id)
+            return _Refusal(GatewayError("internal", FAULT), record.request_id, format=asks)
 
     def refuse_unread(self) -> None:
         """The gateway stops: who is still sending a chat is told so."""
         for reading in tuple(self._unread):
             reading.cancel()
 
-    def _answer(self, asked: ChatRequest, format_name: str, record: StreamRecord, who: Caller | None) -> Answer:
-        answer_format = _answer_format(asked, format_name)
+    def _answer(self, parsed: Parsed, asks: RequestFormat, format_name: str, record: StreamRecord, who: Caller | None) -> Answer:
+        request = parsed.request
+        answer_format = _answer_format(format_name)
         record.format = answer_format.name
-        model = self._router(who).resolve(asked.model)
-        facts = Facts(began=record.began, commits=asked.stream)
+        asked = Asked(record.request_id, int(time.time()), request.model, parsed.include_usage)
+        written = _written(answer_format, asked, stream=request.stream)
+        model = self._router(who).resolve(request.model)
+        facts = Facts(began=record.began, commits=request.stream)
         return Answer(
-            Generation(asked, model, self.upstreams, facts, record),
+            Generation(request, model, self.upstreams, facts, record),
             record,
-            answer_format=answer_format,
-            encoder=answer_format.encoder(),
+            request_format=asks,
+            written=written,
             timeouts=model.timeouts,
             streaming=self.wiring.streaming,
             admission=self.shares[who] if who else self.admission,
             live=self.live,
             open_answers=self.answers,
         )
+
+    def _count(self, parsed: Parsed, record: StreamRecord, who: Caller | None) -> Count:
+        model = self._router(who).resolve(parsed.request.model)
+        admission = self.shares[who] if who else self.admission
+        return Count(parsed.request, model, COUNTS, self.transports, CLAUDE_CLIENT, record.request_id, admission, self._unread)
 
     def _router(self, who: Caller | None) -> Router:
         """The models that a caller may use."""
@@ -145,6 +164,10 @@ class Gateway:
         return EventSourceResponse(_Lines(self.live.subscribe()), ping=15, sep="\n", headers={"x-accel-buffering": "no"})
 
 
+Answering = Callable[[Parsed, StreamRecord, Caller | None], ASGIApp]
+"""What becomes of a request that was read; `RequestRefused` if nothing does."""
+
+
 class _Lines:
     """A feed as server-sent events."""
 
@@ -162,15 +185,17 @@ class _Lines:
 
 
 class _Refusal(Response):
-    """A `RequestRefused` in the native format."""
+    """An error that is the whole answer."""
 
-    def __init__(self, error: GatewayError, request_id: str, headers: dict[str, str] | None = None) -> None:
-        self._error, self._request_id, self._fields = error, request_id, headers
+    def __init__(
+        self, error: GatewayError, request_id: str, headers: dict[str, str] | None = None, *, format: RequestFormat = NATIVE
+    ) -> None:
+        self._error, self._request_id, self._fields, self._format = error, request_id, headers, format
         self.background = None
         self.status_code = error.status
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await refuse(self._error, self._request_id, send, self._fields)
+        await refuse(self._error, self._request_id, send, self._fields, format=self._format)
 
 
 def create_app(gateway: Gateway) -> Access:
@@ -191,7 +216,7 @@ def create_app(gateway: Gateway) -> Access:
     app.add_exception_handler(HTTPException, _http_exception)
     app.add_exception_handler(Exception, _exception)
     access, loopback = gateway.wiring.access, gateway.wiring.server.loopback
-    return Access(_Routes(gateway.chat, app), access.origins, access.callers, loopback=loopback)
+    return Access(_Routes(gateway, app), access.origins, access.callers, loopback=loopback, formats=FORMATS)
 
 
 async def _healthz() -> JSONResponse:
@@ -214,7 +239,7 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         refusal = _wrong_method(method, path, headers.get("Allow", "another method"))
     else:
-        refusal = RequestRefused("not_here", f"There is nothing at {_shown(path)}: chats are posted to /chat.")
+        refusal = RequestRefused("not_here", f"There is nothing at {_shown(path)}: chats are posted to {', '.join(REQUESTS)}.")
     return _Refusal(refusal, request_id(request.scope), headers)
 
 
@@ -269,19 +294,25 @@ def _parameter(scope: Scope, name: str, default: str) -> str:
 class _Routes:
     """A chat goes straight to its answer: the framework's layers would cost a tenth of a short one."""
 
-    def __init__(self, chat: ASGIApp, framework: ASGIApp) -> None:
-        self._chat, self._framework = chat, framework
+    def __init__(self, gateway: Gateway, framework: ASGIApp) -> None:
+        self._framework = framework
+        self._posted: Mapping[str, ASGIApp] = dict.fromkeys(REQUESTS, gateway.chat) | {COUNT: gateway.count_tokens}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        chat = scope["type"] == "http" and scope["path"] == "/chat"
-        await (self._chat if chat else self._framework)(scope, receive, send)
+        posted = self._posted.get(scope["path"]) if scope["type"] == "http" else None
+        await (posted or self._framework)(scope, receive, send)
 
 
-def _answer_format(asked: ChatRequest, name: str) -> AnswerFormat:
+def _answer_format(name: str) -> AnswerFormat:
     if name not in ANSWERS:
         raise RequestRefused("unsupported", f"There is no format {name[:40]!r} here: use {', '.join(ANSWERS)}.")
-    if asked.stream:
-        return ANSWERS[name]
-    if name == "ndjson":
-        raise RequestRefused("invalid_request", "format=ndjson is a stream: it cannot be had with stream: false.")
-    return WHOLE_TEXT if name == "text" else WHOLE_MESSAGE
+    return ANSWERS[name]
+
+
+def _written(format: AnswerFormat, asked: Asked, *, stream: bool) -> Written:
+    if stream:
+        return Written(format.encoder(asked), format.content_type, format.headers(asked))
+    document = format.document(asked)
+    if document is None:
+        raise RequestRefused("invalid_request", f"format={format.name} is a stream: it cannot be had with stream: false.")
+    return Written(document, format.document_type, format.headers(asked))

@@ -5,7 +5,7 @@ Content blocks, tools and schemas stay JSON: they are the provider's business an
 
 from typing import Annotated, Literal
 
-from msgspec import Meta, Struct
+from msgspec import UNSET, Meta, Struct, UnsetType
 
 from gateway.json_text import Json
 
@@ -24,8 +24,24 @@ class Message(Struct, frozen=True, forbid_unknown_fields=True):
     tool_call_id: str | None = None
 
 
+class Particulars(Struct, frozen=True):
+    """What only one wire format has words for: for an upstream of that `format`; another leaves it out with a warning.
+
+    `body`: keys of the request, merged over what the upstream's format writes; `messages`: keys of a message, by its number;
+    `betas`: names of features not yet released, in a header where the format has one.
+    """
+
+    format: str
+    body: Json = {}
+    messages: dict[int, Json] = {}
+    betas: tuple[str, ...] = ()
+
+
 class ChatRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """`model`: an alias or `provider/model`; `max_tokens` in tokens; `extra`: provider-specific keys, passed on as they are."""
+    """`model`: an alias or `provider/model`; `max_tokens` in tokens; `extra`: provider-specific keys, passed on as they are.
+
+    `particulars` are no key of the vocabulary: only the parsers of other formats set them.
+    """
 
     messages: Annotated[list[Message], Meta(min_length=1, max_length=10_000)]
     model: str = "default"
@@ -43,3 +59,4 @@ class ChatRequest(Struct, frozen=True, forbid_unknown_fields=True):
     stream: bool = True
     resumable: bool = False
     extra: Json = {}
+    particulars: Particulars | UnsetType = UNSET

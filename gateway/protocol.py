@@ -182,7 +182,7 @@ class Protocol(HttpToolsProtocol):
             self._abort()
             return
         trace(error)
-        fields, body = document(error, secrets.token_hex(12), {"connection": "close"})
+        _, fields, body = document(error, secrets.token_hex(12), {"connection": "close"})
         lines = [b"%b: %b" % field for field in (*self.server_state.default_headers, *fields)]
         status = b"HTTP/1.1 %d %b" % (error.status, HTTPStatus(error.status).phrase.encode())
         self.transport.write(b"\r\n".join([status, *lines, b"", body]))

@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from gateway.formats import AnswerFormat, Provider, Quirks, Target, UpstreamFormat
+from gateway.count_tokens import BuildCount
+from gateway.formats import AnswerFormat, Provider, Quirks, RequestFormat, Target, UpstreamFormat
 from gateway.formats.anthropic import ANTHROPIC
+from gateway.formats.anthropic.client import CLAUDE_CLIENT
+from gateway.formats.anthropic.request import build_count
 from gateway.formats.native import NATIVE
-from gateway.formats.openai import OPENAI
+from gateway.formats.openai import OPENAI, OPENAI_CLIENT
 from gateway.formats.openai.presets import PRESETS, Preset
 from gateway.formats.plain import NDJSON, TEXT
 from gateway.routing import Caller, Model, Retry, Router, Streaming, Timeouts
@@ -22,7 +25,20 @@ from gateway.settings.mistakes import Place, did_you_mean
 from gateway.settings.schema import SIMULATOR, ModelSettings, ProviderSettings, base_url_text, is_key, is_loopback
 
 UPSTREAMS: dict[str, UpstreamFormat] = {"anthropic": ANTHROPIC, "openai": OPENAI}
-ANSWERS: dict[str, AnswerFormat] = {"native": NATIVE, "text": TEXT, "ndjson": NDJSON}
+# By the path that a chat is posted to, and by what `?format=` calls them.
+REQUESTS: dict[str, RequestFormat] = {
+    "/chat": NATIVE,
+    "/v1/messages": CLAUDE_CLIENT,
+    "/v1/chat/completions": OPENAI_CLIENT,
+}
+ANSWERS: dict[str, AnswerFormat] = {
+    "native": NATIVE,
+    "anthropic": CLAUDE_CLIENT,
+    "openai": OPENAI_CLIENT,
+    "text": TEXT,
+    "ndjson": NDJSON,
+}
+COUNTS: dict[str, BuildCount] = {"anthropic": build_count}  # the upstream formats that count the tokens of a request
 
 # The vendors themselves. They fetch an image's URL from their own network, not from inside ours.
 VENDORS = {"anthropic": Preset("https://api.anthropic.com", Quirks(url_sources=True)), "openai": PRESETS["openai"]}

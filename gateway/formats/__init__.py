@@ -1,10 +1,11 @@
 """Wire formats: one module or folder each, with both of its sides. They know nothing of each other.
 
-An `UpstreamFormat` asks a provider and decodes its answer; an `AnswerFormat` writes events for a client. All of them are
-pure: bytes and values in, bytes and values out. The registries are dict literals in wiring.py.
+An `UpstreamFormat` asks a provider and decodes its answer; a `RequestFormat` reads what a client asks and tells it what
+went wrong before the answer; an `AnswerFormat` writes events for a client. Most clients' formats are both of the latter, in
+one object. All of them are pure: bytes and values in, bytes and values out. The registries are dict literals in wiring.py.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -117,20 +118,100 @@ class UpstreamFormat(Protocol):
     def decoder(self, request: ChatRequest, target: Target, content_type: str = "") -> Decoder: ...
 
 
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What an answer repeats of its request. `created` in Unix seconds; `model` as the caller wrote it."""
+
+    request_id: str = ""
+    created: int = 0
+    model: str = ""
+    include_usage: bool = False  # the caller wants the usage in an event of its own, where the format has one
+
+
+UNASKED = Asked()  # for what repeats nothing of its request
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """A request read; `warnings` for the log: what of it was left out, never a value."""
+
+    request: ChatRequest
+    include_usage: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An error that is the whole answer. `status` may differ from the error's own, where the format's clients know no such one.
+
+    `headers` without `content-type`, `content-length`, `x-request-id` and `retry-after`, which every refusal has.
+    """
+
+    status: int
+    body: bytes
+    headers: tuple[tuple[str, str], ...] = ()
+    content_type: str = "application/json"
+
+
+Headers = Iterable[tuple[bytes, bytes]]
+"""A request's header fields as ASGI has them: lower-cased names."""
+
+
+class RequestFormat(Protocol):
+    """How one kind of client asks. `answer`: the answer's format where the query does not name another."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def answer(self) -> "AnswerFormat": ...
+
+    def parse(self, body: bytes, headers: Headers = ()) -> Parsed:
+        """The request; `RequestRefused` with a sentence that names the field."""
+        ...
+
+    def refusal(self, error: GatewayError, request_id: str, *, partial: bool = False, message: Json | None = None) -> Refusal:
+        """An error before the 200. `partial`: content had come, of which `message`, in the answer's format, is told beside it."""
+        ...
+
+
 class Encoder(Protocol):
-    """One answer, events to bytes; made fresh for each stream."""
+    """One answer, events to bytes; made fresh for each one. A document's bytes come with the `MessageStop`."""
+
+    @property
+    def partial(self) -> Json | None:
+        """Of a document that was not finished, what there is of its message; None in a stream."""
+        ...
 
     def feed(self, events: list[Event]) -> bytes: ...
 
     def heartbeat(self) -> bytes: ...
 
     def failed(self, error: GatewayError, request_id: str, *, partial: bool) -> bytes | None:
-        """The in-band ending; None where the format has none and the connection must be cut."""
+        """The in-band ending; None where the format has none and the connection must be cut. No document has one."""
         ...
 
 
 class AnswerFormat(Protocol):
-    name: str
-    content_type: str
+    """How an answer is written. `content_type` is the stream's, `document_type` that of an answer in one piece."""
 
-    def encoder(self) -> Encoder: ...
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def content_type(self) -> str: ...
+
+    @property
+    def document_type(self) -> str: ...
+
+    def headers(self, asked: Asked) -> tuple[tuple[str, str], ...]:
+        """What the 200 says besides the fields that every answer has."""
+        ...
+
+    def encoder(self, asked: Asked = ...) -> Encoder:
+        """A stream."""
+        ...
+
+    def document(self, asked: Asked = ...) -> Encoder | None:
+        """`stream: false`: everything at the end; None where the format is nothing but a stream."""
+        ...

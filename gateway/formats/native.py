@@ -9,11 +9,14 @@ from difflib import get_close_matches
 from typing import Any, get_args
 
 import msgspec
+from msgspec import UNSET
 
 from gateway import json_text
 from gateway.chat import ChatRequest, Effort, Message, Role
 from gateway.errors import GatewayError, RequestRefused
 from gateway.events import NAMES, Event, Ping, UnknownEvent, encode
+from gateway.formats import UNASKED, AnswerFormat, Asked, Headers, Parsed, Refusal
+from gateway.formats.whole import Document
 from gateway.json_text import Json
 
 _decoder = msgspec.json.Decoder(ChatRequest)
@@ -32,6 +35,7 @@ WORDS = {
     "object": "an object",
     "null": "null",
 }
+KNOWN = tuple(key for key in ChatRequest.__struct_fields__ if key != "particulars")
 CHOICES = {"role": get_args(Role), "effort": get_args(Effort)}
 FORMATS = ("text", "json_object", "json_schema")
 BOUNDS = {
@@ -51,6 +55,8 @@ def parse(body: bytes) -> ChatRequest:
         raise _refused(_no_json(body, str(error))) from error
     except RecursionError as error:
         raise _refused("The body is nested too deeply") from error
+    if request.particulars is not UNSET:
+        raise _refused(_unknown_key("", "particulars"))
     if request.resumable:
         raise RequestRefused("unsupported", "resumable: streams that survive a disconnect are not available here.")
     for problem in _problems(request):
@@ -136,7 +142,7 @@ def _sentence(said: str) -> str:
 
 
 def _unknown_key(path: str, key: str) -> str:
-    known = (Message if path else ChatRequest).__struct_fields__
+    known = Message.__struct_fields__ if path else KNOWN
     close = get_close_matches(key, known, n=1)
     hint = f"; did you mean {close[0]}?" if close else f" (known: {', '.join(known)}; provider-specific ones go under extra)" * (not path)
     return f"{_join(path, _shown(key))}: unknown key{hint}"
@@ -186,6 +192,8 @@ def _refused(sentence: str) -> RequestRefused:
 class NativeEncoder:
     """Every event as `event:` and one line of `data:`."""
 
+    partial: Json | None = None
+
     def feed(self, events: list[Event]) -> bytes:
         pieces: list[bytes] = []
         for event in events:
@@ -202,9 +210,27 @@ class NativeEncoder:
 class NativeFormat:
     name = "native"
     content_type = "text/event-stream; charset=utf-8"
+    document_type = "application/json"
 
-    def encoder(self) -> NativeEncoder:
+    @property
+    def answer(self) -> AnswerFormat:
+        return self
+
+    def parse(self, body: bytes, headers: Headers = ()) -> Parsed:
+        return Parsed(parse(body))
+
+    def refusal(self, error: GatewayError, request_id: str, *, partial: bool = False, message: Json | None = None) -> Refusal:
+        body = encode(error.event(request_id, partial=partial))
+        return Refusal(error.status, body if message is None else json_text.write({**json_text.read(body), "partial_message": message}))
+
+    def headers(self, asked: Asked) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    def encoder(self, asked: Asked = UNASKED) -> NativeEncoder:
         return NativeEncoder()
+
+    def document(self, asked: Asked = UNASKED) -> Document:
+        return Document(lambda message, last: json_text.write({**message, "stats": last.stats}))
 
 
 def _prefix(event: UnknownEvent) -> bytes:

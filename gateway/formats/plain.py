@@ -2,11 +2,16 @@
 
 from gateway import json_text
 from gateway.errors import GatewayError
-from gateway.events import ContentBlockDelta, Event, Ping, TextDelta, UnknownDelta, encode
+from gateway.events import ContentBlockDelta, Event, MessageStop, Ping, TextDelta, UnknownDelta, encode
+from gateway.formats import UNASKED, Asked
+from gateway.formats.whole import Document
+from gateway.json_text import Json
 
 
 class TextEncoder:
     """Text deltas and nothing else, so an answer that breaks off can only be cut: there is no word for it."""
+
+    partial: Json | None = None
 
     def feed(self, events: list[Event]) -> bytes:
         text = "".join([_text(event) for event in events])
@@ -25,6 +30,8 @@ class TextEncoder:
 class LinesEncoder:
     """The native events, one a line."""
 
+    partial: Json | None = None
+
     def feed(self, events: list[Event]) -> bytes:
         return b"".join([encode(event) + b"\n" for event in events])
 
@@ -38,17 +45,36 @@ class LinesEncoder:
 class TextFormat:
     name = "text"
     content_type = "text/plain; charset=utf-8"
+    document_type = content_type
 
-    def encoder(self) -> TextEncoder:
+    def headers(self, asked: Asked) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    def encoder(self, asked: Asked = UNASKED) -> TextEncoder:
         return TextEncoder()
+
+    def document(self, asked: Asked = UNASKED) -> Document:
+        return Document(_texts)
 
 
 class LinesFormat:
     name = "ndjson"
     content_type = "application/x-ndjson"
+    document_type = content_type
 
-    def encoder(self) -> LinesEncoder:
+    def headers(self, asked: Asked) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    def encoder(self, asked: Asked = UNASKED) -> LinesEncoder:
         return LinesEncoder()
+
+    def document(self, asked: Asked = UNASKED) -> None:
+        return None
+
+
+def _texts(message: Json, last: MessageStop) -> bytes:
+    texts = [block["text"] for block in message["content"] if block["type"] == "text"]
+    return json_text.clean("".join(text for text in texts if isinstance(text, str))).encode()
 
 
 def _text(event: Event) -> str:

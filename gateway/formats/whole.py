@@ -1,48 +1,43 @@
-"""`stream: false`: the assembled message as one document, or its text alone. Built from the same events as every stream."""
+"""`stream: false`: the assembled message, written as one document at its end. Built from the same events as every stream.
 
-from gateway import json_text
+No format, but what the documents of all of them are made of.
+"""
+
+from collections.abc import Callable
+
 from gateway.errors import GatewayError
-from gateway.events import Event, MessageStop, encode
+from gateway.events import Event, MessageStop
+from gateway.json_text import Json
 from gateway.message import Assembler
 
+Write = Callable[[Json, MessageStop], bytes]
+"""The complete message and its last event, to the document. The message is the Assembler's own: not to be changed."""
 
-class _Whole:
-    """Gathers events; nothing is written before the message is complete."""
 
-    def __init__(self, *, text_only: bool) -> None:
+class Document:
+    """An `Encoder` that gathers events; nothing is written before the message is complete.
+
+    `tell` makes of the message's parts so far, for the error of an answer that broke off, what the format shows of them.
+    """
+
+    def __init__(self, write: Write, tell: Callable[[Json], Json] = dict) -> None:
         self._assembler = Assembler()
-        self._text_only = text_only
+        self._write = write
+        self._tell = tell
+
+    @property
+    def partial(self) -> Json | None:
+        message = self._assembler.partial
+        return None if message is None else self._tell(message)
 
     def feed(self, events: list[Event]) -> bytes:
         self._assembler.feed(events)
         if not isinstance(last := events[-1], MessageStop):
             return b""
-        message = self._assembler.message
-        if self._text_only:
-            texts = [block["text"] for block in message["content"] if block["type"] == "text"]
-            return json_text.clean("".join(text for text in texts if isinstance(text, str))).encode()
-        return json_text.write({**message, "stats": last.stats})
+        return self._write(self._assembler.message, last)
 
     def heartbeat(self) -> bytes:
         return b""
 
-    def failed(self, error: GatewayError, request_id: str, *, partial: bool) -> bytes:
-        """The HTTP error's body; what was received until then stands beside the error."""
-        body = json_text.read(encode(error.event(request_id, partial=partial)))
-        return json_text.write(body | ({"partial_message": self._assembler.partial} if partial else {}))
-
-
-class Whole:
-    """`text_only`: the answer of `?format=text`."""
-
-    def __init__(self, name: str, content_type: str, *, text_only: bool) -> None:
-        self.name = name
-        self.content_type = content_type
-        self._text_only = text_only
-
-    def encoder(self) -> _Whole:
-        return _Whole(text_only=self._text_only)
-
-
-WHOLE_MESSAGE = Whole("native", "application/json", text_only=False)
-WHOLE_TEXT = Whole("text", "text/plain; charset=utf-8", text_only=True)
+    def failed(self, error: GatewayError, request_id: str, *, partial: bool) -> None:
+        return None

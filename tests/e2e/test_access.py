@@ -5,7 +5,7 @@ import json
 import pytest
 
 from gateway.app import BODY_LIMIT
-from gateway.wiring import Access
+from gateway.wiring import REQUESTS, Access
 from tests.e2e.client import ASK, Client, Json
 from tests.e2e.provider import GOOD
 from tests.e2e.running import Running, provider, running, wiring
@@ -214,7 +214,7 @@ async def test_wrong_method_is_told_the_right_one(method: str, path: str) -> Non
 async def test_unknown_place_is_a_404_in_our_format(method: str, path: str) -> None:
     seen = await sent(method, path)
     assert (seen.status, seen.error["type"]) == (404, "not_found_error")
-    assert seen.error["message"].endswith(": chats are posted to /chat.")
+    assert seen.error["message"].endswith(f": chats are posted to {', '.join(REQUESTS)}.")
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT"])

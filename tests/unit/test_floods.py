@@ -34,7 +34,7 @@ from gateway.events import (
 from gateway.formats import Provider, Quirks, Step
 from gateway.formats.anthropic.stream import MessageDecoder
 from gateway.formats.openai.stream import OpenAIDecoder
-from gateway.formats.whole import WHOLE_TEXT
+from gateway.formats.plain import TEXT
 from gateway.framing import LINES_LIMIT, Framing
 from gateway.kept import Text, cost
 from gateway.message import Assembler
@@ -146,7 +146,7 @@ def test_text_of_a_document_leaves_out_what_is_no_text() -> None:
     more = {"type": "content_block_start", "index": 1, "content_block": {"type": "text", "text": "said"}}
     events = Sequencer("m", "msg_1").feed(claude(start, odd, more, {"type": "message_stop"}))
     events[-1] = MessageStop(Stats())
-    assert WHOLE_TEXT.encoder().feed(events) == b"said"
+    assert TEXT.document().feed(events) == b"said"
 
 
 @pytest.mark.parametrize("piece", [b"data: {x", b"data: {x}", b"data:[", b"data: 7", b"data: {}\n{x", b"{x}"])

@@ -11,7 +11,7 @@ from gateway.formats import Quirks
 from gateway.formats.openai.presets import PRESETS
 from gateway.routing import Caller, Retry, Streaming, Timeouts
 from gateway.settings import ConfigurationError, load
-from gateway.wiring import ANSWERS, UPSTREAMS, Access, Server, Wiring, resolved, wire
+from gateway.wiring import ANSWERS, REQUESTS, UPSTREAMS, Access, Server, Wiring, resolved, wire
 
 CANARY = "sk-canary-5f0c1d"
 Wire = Callable[..., Wiring]
@@ -378,7 +378,9 @@ def test_access_and_streaming_come_through(wired: Wire) -> None:
 
 def test_the_registries_name_what_they_hold() -> None:
     assert {name: row.name for name, row in UPSTREAMS.items()} == {"anthropic": "anthropic", "openai": "openai"}
-    assert {name: row.name for name, row in ANSWERS.items()} == {"native": "native", "text": "text", "ndjson": "ndjson"}
+    assert [name for name, row in ANSWERS.items() if row.name != name] == []
+    assert {"native", "anthropic", "text", "ndjson"} <= set(ANSWERS)
+    assert {row.answer.name for row in REQUESTS.values()} <= set(ANSWERS)
 
 
 # Callers.

@@ -5,10 +5,13 @@ is what Claude is known to answer with 400: empty text, thinking that nobody sig
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
+from msgspec import UNSET
+
 from gateway import json_text
-from gateway.chat import ChatRequest, Content, Message
+from gateway.chat import ChatRequest, Content, Message, Particulars
 from gateway.errors import RequestRefused
 from gateway.formats import Provider, Target, UpstreamRequest
 from gateway.formats.anthropic import terms
@@ -16,6 +19,12 @@ from gateway.json_text import Json
 
 # Claude requires the field; long enough for an answer, short enough for every model.
 MAX_TOKENS = 8192
+
+# What a request to count tokens may hold: nothing that is only about the answer.
+COUNTED = frozenset(("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "cache_control")) | {
+    "compaction", "context_management", "mcp_servers", "speed",
+}  # fmt: skip
+NONE = Particulars("anthropic")
 
 # Keys that the gateway writes itself, so that `extra` may not: what was validated must be what is sent.
 OWN_KEYS = frozenset(
@@ -25,8 +34,9 @@ OWN_KEYS = frozenset(
 
 def build(request: ChatRequest, target: Target) -> UpstreamRequest:
     provider, warnings = target.provider, _Warnings()
+    particulars = _particulars(request, warnings)
     leading = _leading_system(request.messages)
-    messages = _messages(request.messages, leading, provider, warnings)
+    messages = _messages(request.messages, leading, provider, particulars, warnings)
     if not messages:
         raise _invalid("messages: at least one message must not be a system message")
     body: Json = {"model": target.model, "max_tokens": request.max_tokens or MAX_TOKENS, "messages": messages, "stream": True}
@@ -38,6 +48,7 @@ def build(request: ChatRequest, target: Target) -> UpstreamRequest:
         if key in OWN_KEYS:
             raise _invalid(f"extra.{key}: the gateway writes this key itself")
     body |= request.extra
+    body = _merged(body, _sent(particulars, target, warnings))
     for key in provider.quirks.refuses:
         if body.pop(key, None) is not None:
             warnings.add(f"{key} left out")
@@ -45,7 +56,33 @@ def build(request: ChatRequest, target: Target) -> UpstreamRequest:
         written = json_text.write(_merged(body, provider.body))
     except RecursionError as error:
         raise _invalid("The request is nested too deeply") from error
-    return UpstreamRequest(f"{provider.base_url}/v1/messages", _headers(provider), written, tuple(warnings))
+    return UpstreamRequest(f"{provider.base_url}/v1/messages", _headers(provider, particulars.betas), written, tuple(warnings))
+
+
+def build_count(request: ChatRequest, target: Target) -> UpstreamRequest:
+    """How many tokens the request would be (https://docs.anthropic.com/en/api/messages-count-tokens)."""
+    whole = build(request, target)
+    body = {key: value for key, value in json_text.read(whole.body).items() if key in COUNTED}
+    return replace(whole, url=f"{whole.url}/count_tokens", body=json_text.write(body))
+
+
+def _particulars(request: ChatRequest, warnings: "_Warnings") -> Particulars:
+    """Claude's own; what another format's client said in its own words is left out."""
+    said = request.particulars
+    if said is UNSET:
+        return NONE
+    if said.format == "anthropic":
+        return said
+    for key in said.body:
+        warnings.add(f"{key} left out")
+    return NONE
+
+
+def _sent(particulars: Particulars, target: Target, warnings: "_Warnings") -> Json:
+    if "top_k" in particulars.body and terms.refused_sampling(target.model, target.provider.version, ("top_k",)):
+        warnings.add("top_k left out")
+        return {key: value for key, value in particulars.body.items() if key != "top_k"}
+    return particulars.body
 
 
 class _Warnings(dict[str, None]):
@@ -55,7 +92,7 @@ class _Warnings(dict[str, None]):
         self[warning] = None
 
 
-def _headers(provider: Provider) -> tuple[tuple[str, str], ...]:
+def _headers(provider: Provider, betas: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
     headers = {
         "content-type": "application/json",
         "accept": "text/event-stream, application/json",
@@ -65,6 +102,9 @@ def _headers(provider: Provider) -> tuple[tuple[str, str], ...]:
     if provider.key is not None:
         headers |= {"x-api-key": provider.key} if provider.auth == "x-api-key" else {"authorization": f"Bearer {provider.key}"}
     headers |= {name.lower(): value for name, value in provider.headers.items()}
+    if betas:
+        configured = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",") if beta.strip()]
+        headers["anthropic-beta"] = ",".join(dict.fromkeys([*configured, *betas]))
     return tuple(headers.items())
 
 
@@ -84,7 +124,7 @@ def _system(request: ChatRequest, leading: int) -> Content:
     return blocks
 
 
-def _messages(messages: list[Message], leading: int, provider: Provider, warnings: _Warnings) -> list[Json]:
+def _messages(messages: list[Message], leading: int, provider: Provider, particulars: Particulars, warnings: _Warnings) -> list[Json]:
     written: list[Json] = []
     results: list[Json] | None = None
     for number, message in enumerate(messages[leading:], leading):
@@ -101,7 +141,7 @@ def _messages(messages: list[Message], leading: int, provider: Provider, warning
             case "system" if provider.quirks.later_system == "reminder":
                 written.append({"role": "user", "content": _reminder(content)})
             case "system" | "user" | "assistant":
-                written.append({"role": message.role, "content": content})
+                written.append({"role": message.role, "content": content, **particulars.messages.get(number, {})})
     return written
 
 

@@ -5,6 +5,8 @@ https://platform.openai.com/docs/api-reference/chat/create
 
 from typing import Any
 
+from msgspec import UNSET
+
 from gateway import json_text
 from gateway.chat import ChatRequest
 from gateway.formats import Provider, Target, UpstreamRequest
@@ -47,7 +49,7 @@ class OpenAIFormat:
         body |= _tools(request)
         if request.effort is not None:
             body["reasoning_effort"] = request.effort
-        if request.thinking is not None and request.effort is None:
+        if request.thinking is not None and request.effort is None and not _said_itself(request):
             warnings.append("thinking was left out: this format only knows effort")
         if (response_format := _response_format(request.response_format)) is not None:
             body["response_format"] = response_format
@@ -58,6 +60,11 @@ class OpenAIFormat:
             if set(request.metadata) - {"user_id"}:
                 warnings.append("metadata was left out, but for user_id")
         body |= request.extra
+        if request.particulars is not UNSET:
+            if request.particulars.format == self.name:
+                body |= request.particulars.body
+            else:
+                warnings.append(f"what only {request.particulars.format} has words for was left out")
         for key in quirks.refuses:
             if body.pop(key, None) is not None:
                 warnings.append(f"{key} was left out: the provider refuses it")
@@ -81,6 +88,14 @@ def _headers(provider: Provider) -> tuple[tuple[str, str], ...]:
     # The operator's come last and replace ours: Azure wants its key in a header of its own.
     headers |= {name.lower(): value for name, value in provider.headers.items()}
     return tuple(headers.items())
+
+
+def _said_itself(request: ChatRequest) -> bool:
+    """Whether the caller spoke of thinking in this format's own words."""
+    particulars = request.particulars
+    if particulars is UNSET or particulars.format != OpenAIFormat.name:
+        return False
+    return bool({"thinking", "reasoning_effort"} & particulars.body.keys())
 
 
 def _tools(request: ChatRequest) -> Json:

@@ -1,0 +1,48 @@
+"""Chat Completions as clients speak it: `POST /v1/chat/completions`.
+
+https://platform.openai.com/docs/api-reference/chat
+"""
+
+from gateway import json_text
+from gateway.errors import GatewayError
+from gateway.formats import AnswerFormat, Asked, Headers, Parsed, Refusal
+from gateway.formats.openai import words
+from gateway.formats.openai.completion import Completion
+from gateway.formats.openai.encode import ChunkEncoder
+from gateway.formats.openai.parse import parse
+from gateway.json_text import Json
+
+UNKNOWN = Asked()
+
+
+class OpenAIClient:
+    """A `RequestFormat` and the `AnswerFormat` of its answers."""
+
+    name = "openai"
+    content_type = "text/event-stream; charset=utf-8"
+    document_type = "application/json"
+
+    @property
+    def answer(self) -> AnswerFormat:
+        return self
+
+    def parse(self, body: bytes, headers: Headers = ()) -> Parsed:
+        return parse(body)
+
+    def refusal(self, error: GatewayError, request_id: str, *, partial: bool = False, message: Json | None = None) -> Refusal:
+        body = words.error_body(error.event(request_id, partial=partial).error)
+        if message is not None:
+            body |= {"partial": True, "partial_message": message}
+        return Refusal(words.status(error), json_text.write(body))
+
+    def headers(self, asked: Asked) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    def encoder(self, asked: Asked = UNKNOWN) -> ChunkEncoder:
+        return ChunkEncoder(asked.created, usage=asked.include_usage)
+
+    def document(self, asked: Asked = UNKNOWN) -> Completion:
+        return Completion(asked.created)
+
+
+OPENAI_CLIENT = OpenAIClient()

@@ -1,0 +1,572 @@
+"""The official `openai` SDK, over sockets: what it makes of an answer is the same whether the provider or the gateway answers it.
+
+Each case is said once in words and written by hand as both providers say it, as a stream and as a document; the gateway's encoders
+have no part in it. `direct` is the SDK at the OpenAI provider itself; beside it the gateway over that provider, over the same one with
+harmless oddities, and over Claude.
+"""
+
+import hashlib
+import json
+import re
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio.to_thread
+import openai
+import pytest
+from openai import AsyncOpenAI, OpenAI
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from pydantic import BaseModel
+
+from gateway.routing import Caller, Streaming
+from gateway.simulator import Cut
+from gateway.wiring import Access
+from tests.e2e.provider import SSE, Script, Send, Step, Wait
+from tests.e2e.running import Running, provider, running, wiring
+from tests.upstream import Answer, Request, ScriptedUpstream, one_after_another, split
+
+pytestmark = pytest.mark.anyio
+Json = dict[str, Any]
+KEY = "sk-test-key-of-a-client-of-the-gateway"
+USER: list[Any] = [{"role": "user", "content": "hi"}]
+PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
+WEATHER: Json = {
+    "type": "function",
+    "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
+}
+
+
+@dataclass(frozen=True)
+class Said:
+    """What a model says: thinking, text, calls (id, name, arguments), in that order."""
+
+    thinking: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    calls: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
+    finish: str = "stop"
+    cached: int = 0
+    reasoning: int = 0
+    notes: tuple[Json, ...] = ()
+    ask: Json = field(default_factory=dict)
+
+
+NOTE = {"type": "url_citation", "url_citation": {"url": "https://a.example", "title": "A", "start_index": 0, "end_index": 5}}
+PARIS, ROME = ("call_1", "weather", ('{"city":', ' "Paris"}')), ("call_2", "weather", ('{"city": "Rome"}',))
+TOOLS = {"tools": [WEATHER]}
+CASES = {
+    "text": Said(text=("Hello", " ", "world")),
+    "unicode": Said(text=("Grüße 😀", "\u2028line", "\u0085\u2029", '"\\\n\t</think>data: [DONE]')),
+    "one word": Said(text=("Hi",), ask={"temperature": 0.2, "top_p": 0.9, "stop": ["END"], "max_tokens": 20, "seed": 1, "user": "u"}),
+    "reasoning": Said(thinking=("Let me", " see."), text=("It is", " 4."), reasoning=7),
+    "a call": Said(calls=(PARIS,), finish="tool_calls", ask=TOOLS),
+    "text and a call": Said(text=("I look.",), calls=(PARIS,), finish="tool_calls", ask={**TOOLS, "tool_choice": "required"}),
+    "parallel calls": Said(calls=(PARIS, ROME), finish="tool_calls", ask=TOOLS),
+    "reasoning and calls": Said(thinking=("hm",), calls=(PARIS, ROME), finish="tool_calls", ask=TOOLS),
+    "a call without arguments": Said(calls=(("call_1", "now", ("{}",)),), finish="tool_calls", ask={**TOOLS, "parallel_tool_calls": False}),
+    "cut by length": Said(text=("Once upon",), finish="length", ask={"max_completion_tokens": 3}),
+    "filtered": Said(text=("I",), finish="content_filter"),
+    "cached": Said(text=("Hi",), cached=100),
+    "effort": Said(thinking=("hm",), text=("Hi",), ask={"reasoning_effort": "high"}),
+    "annotations": Said(text=("So it", " is."), notes=(NOTE,)),
+}
+# Claude's citations have no place in a text.
+ROADS = [(where, name) for where in ("openai", "odd", "claude") for name in sorted(CASES) if (where, name) != ("claude", "annotations")]
+STREAM_RAISES = {"length": openai.LengthFinishReasonError, "content_filter": openai.ContentFilterFinishReasonError}
+
+
+# ---- what the providers say
+
+
+def usage(said: Said) -> Json:
+    counts: Json = {"prompt_tokens": 120, "completion_tokens": 9, "total_tokens": 129}
+    if said.cached:
+        counts["prompt_tokens_details"] = {"cached_tokens": said.cached}
+    if said.reasoning:
+        counts["completion_tokens_details"] = {"reasoning_tokens": said.reasoning}
+    return counts
+
+
+def chunk(delta: Json | None, finish: str | None = None, **more: Any) -> bytes:
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]
+    return data({"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-test", "choices": choices, **more})
+
+
+def data(value: Json) -> bytes:
+    return b"data: " + json.dumps(value).encode() + b"\n\n"
+
+
+def openai_stream(said: Said, include_usage: bool) -> list[bytes]:
+    frames = [chunk({"role": "assistant", "content": "" if said.text and not said.thinking else None})]
+    frames += [chunk({"reasoning_content": text}) for text in said.thinking]
+    frames += [chunk({"content": text}) for text in said.text]
+    for index, (call_id, name, arguments) in enumerate(said.calls):
+        function = {"name": name, "arguments": ""}
+        frames.append(chunk({"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}))
+        frames += [chunk({"tool_calls": [{"index": index, "function": {"arguments": text}}]}) for text in arguments]
+    if said.notes:
+        frames.append(chunk({"annotations": list(said.notes)}))
+    frames.append(chunk({}, said.finish))
+    if include_usage:
+        frames.append(chunk(None, usage=usage(said)))
+    return [*frames, b"data: [DONE]\n\n"]
+
+
+def openai_document(said: Said) -> bytes:
+    message: Json = {"role": "assistant", "content": "".join(said.text) if said.text else None, "refusal": None}
+    if said.thinking:
+        message["reasoning_content"] = "".join(said.thinking)
+    if said.notes:
+        message["annotations"] = list(said.notes)
+    if said.calls:
+        message["tool_calls"] = [
+            {"id": call_id, "type": "function", "function": {"name": name, "arguments": "".join(arguments)}}
+            for call_id, name, arguments in said.calls
+        ]
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": said.finish}
+    body = {"id": "c1", "object": "chat.completion", "created": 1, "model": "gpt-test", "choices": [choice], "usage": usage(said)}
+    return json.dumps(body).encode()
+
+
+def claude_stream(said: Said) -> list[bytes]:
+    reasons = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
+    counts: Json = {"input_tokens": 120 - said.cached, "output_tokens": 1}
+    if said.cached:
+        counts["cache_read_input_tokens"] = said.cached
+    message = {"id": "c1", "type": "message", "role": "assistant", "model": "gpt-test", "content": [], "stop_reason": None}
+    events: list[Json] = [{"type": "message_start", "message": {**message, "stop_sequence": None, "usage": counts}}, {"type": "ping"}]
+    blocks: list[tuple[Json, list[Json]]] = []
+    if said.thinking:
+        thoughts = [{"type": "thinking_delta", "thinking": text} for text in said.thinking]
+        blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, [*thoughts, {"type": "signature_delta", "signature": "sig"}]))
+    if said.text:
+        blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": text} for text in said.text]))
+    for call_id, name, arguments in said.calls:
+        pieces = [text for text in arguments if text != "{}"]  # Claude says nothing for no arguments
+        start = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
+        blocks.append((start, [{"type": "input_json_delta", "partial_json": text} for text in ["", *pieces]]))
+    for index, (start, deltas) in enumerate(blocks):
+        events.append({"type": "content_block_start", "index": index, "content_block": start})
+        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    told: Json = {"output_tokens": 9}
+    if said.reasoning:
+        told["output_tokens_details"] = {"thinking_tokens": said.reasoning}
+    events.append({"type": "message_delta", "delta": {"stop_reason": reasons[said.finish], "stop_sequence": None}, "usage": told})
+    events.append({"type": "message_stop"})
+    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+
+
+def body_of(frames: list[bytes]) -> Script:
+    return Script(200, SSE, tuple(Send(frame) for frame in frames))
+
+
+def document(body: bytes, status: int = 200, **headers: str) -> Script:
+    fields = {"content-type": "application/json", "content-length": str(len(body)), **{k.replace("_", "-"): v for k, v in headers.items()}}
+    return Script(status, tuple(fields.items()), (Send(body),))
+
+
+def plain(said: Said) -> Callable[[Request], Answer]:
+    """OpenAI as documented."""
+
+    def respond(request: Request) -> Answer:
+        asked = json.loads(request.body)
+        if not asked.get("stream"):
+            return document(openai_document(said))
+        return body_of(openai_stream(said, bool((asked.get("stream_options") or {}).get("include_usage"))))
+
+    return respond
+
+
+def odd(said: Said) -> Callable[[Request], Answer]:
+    """The same from a lookalike: other line ends, comments, no space, pieces of 97 bytes, ids and names on each fragment, no index."""
+
+    def respond(_: Request) -> Answer:
+        frames = openai_stream(said, True)
+        mutated: list[bytes] = [b"\xef\xbb\xbf: PROCESSING\r\n\r\n"]
+        for frame in frames:
+            if b"[DONE]" not in frame:
+                body = json.loads(frame[6:])
+                body |= {"system_fingerprint": None, "provider": "p", "obfuscation": "xyz"}
+                for choice in body["choices"]:
+                    choice["delta"].setdefault("role", "assistant")
+                    choice["delta"].setdefault("content", None)
+                    for call in choice["delta"].get("tool_calls", ()):
+                        call_id, name, _arguments = said.calls[call["index"]]
+                        call["id"] = call_id
+                        call["function"]["name"] = name
+                        call["type"] = "function"
+                        del call["index"]
+                frame = data(body)
+            mutated.append(frame.replace(b"data: ", b"data:", 1).replace(b"\n", b"\r\n") + b": keep-alive\r\n\r\n")
+        return Script(200, SSE, split(b"".join(mutated), 97, 0))
+
+    return respond
+
+
+def claude(said: Said) -> Callable[[Request], Answer]:
+    return lambda _: body_of(claude_stream(said))
+
+
+# ---- the SDK at one or the other
+
+
+def at(url: str, *, max_retries: int = 0) -> AsyncOpenAI:
+    # Without certificates, which take longer to read than all the rest.
+    client = openai.DefaultAsyncHttpxClient(verify=False)
+    return AsyncOpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=max_retries, http_client=client)
+
+
+def also_at(url: str) -> OpenAI:
+    client = openai.DefaultHttpxClient(verify=False)
+    return OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0, http_client=client)
+
+
+Respond = Callable[[Request], Answer]
+
+
+@asynccontextmanager
+async def gateway_over(respond: Respond, kind: str = "openai", **wired: Any) -> AsyncIterator[tuple[str, ScriptedUpstream, Running]]:
+    async with ScriptedUpstream(respond) as upstream, running(wiring(provider(upstream.url, kind=kind), **wired)) as gateway:
+        yield f"http://127.0.0.1:{gateway.port}", upstream, gateway
+        await gateway.until_idle()
+
+
+@asynccontextmanager
+async def place(where: str, said: Said) -> AsyncIterator[str]:
+    """The base URL of a provider that says it, itself or behind the gateway."""
+    if where == "direct":
+        async with ScriptedUpstream(plain(said)) as upstream:
+            yield upstream.url
+        return
+    respond, kind = {"openai": (plain, "openai"), "odd": (odd, "openai"), "claude": (claude, "anthropic")}[where]
+    async with gateway_over(respond(said), kind) as (url, _, _gateway):
+        yield url
+
+
+def seen(value: BaseModel) -> Json:
+    """All that the SDK made of it, but for times."""
+    found = value.model_dump()
+    found.pop("created")
+    return found
+
+
+async def created(url: str, said: Said) -> Json:
+    async with at(url) as client:
+        found: ChatCompletion = await client.chat.completions.create(model="default", messages=USER, **said.ask)
+        return seen(found)
+
+
+async def created_synchronously(url: str, said: Said) -> Json:
+    def run() -> Json:
+        with also_at(url) as client:
+            return seen(client.chat.completions.create(model="default", messages=USER, **said.ask))
+
+    return await anyio.to_thread.run_sync(run)
+
+
+async def helped(url: str, said: Said) -> Json:
+    """`.stream()` and `get_final_completion`; or what it raises for an answer that is none to parse."""
+    options: Json = {"stream_options": {"include_usage": True}}
+    async with at(url) as client:
+        try:
+            async with client.chat.completions.stream(model="default", messages=USER, **options, **said.ask) as stream:
+                kinds = [event.type async for event in stream]
+                found = await stream.get_final_completion()
+        except tuple(STREAM_RAISES.values()) as error:
+            return {"raised": type(error).__name__}
+    assert "chunk" in kinds
+    return seen(found)
+
+
+async def helped_synchronously(url: str, said: Said) -> Json:
+    def run() -> Json:
+        with also_at(url) as client:
+            try:
+                with client.chat.completions.stream(model="default", messages=USER, **said.ask) as stream:
+                    stream.until_done()
+                    return seen(stream.get_final_completion())
+            except tuple(STREAM_RAISES.values()) as error:
+                return {"raised": type(error).__name__}
+
+    return await anyio.to_thread.run_sync(run)
+
+
+def folded(chunks: list[ChatCompletionChunk], *, include_usage: bool) -> Json:
+    """What a program makes of raw chunks; and what it relies on in them."""
+    first = chunks[0]
+    assert first.choices[0].delta.role == "assistant"
+    message: Json = {"content": "", "reasoning": "", "calls": [], "annotations": []}
+    finish, counted = None, None
+    for chunk in chunks:
+        assert (chunk.object, chunk.id, chunk.model, chunk.created) == ("chat.completion.chunk", first.id, first.model, first.created)
+        if chunk.usage is not None:
+            assert chunk.choices == []
+            counted = chunk.usage.model_dump()
+            continue
+        assert counted is None
+        assert finish is None
+        (choice,) = chunk.choices
+        finish = choice.finish_reason
+        delta = choice.delta
+        assert delta.role is None or chunk is first
+        if finish is not None:
+            assert delta.model_dump(exclude_none=True) == {}
+        message["content"] += delta.content or ""
+        message["reasoning"] += getattr(delta, "reasoning_content", None) or ""
+        message["annotations"] += getattr(delta, "annotations", None) or []
+        for call in delta.tool_calls or ():
+            function = call.function
+            assert function is not None
+            if call.index == len(message["calls"]):
+                assert call.type == "function"
+                message["calls"].append([call.id, function.name, ""])
+            else:
+                assert call.index == len(message["calls"]) - 1
+                assert (call.id, call.type, function.name) == (None, None, None)
+            message["calls"][call.index][2] += function.arguments or ""
+    assert finish is not None
+    assert (counted is not None) is include_usage
+    return {**message, "finish": finish, "usage": counted}
+
+
+async def iterated(url: str, said: Said, *, include_usage: bool = True) -> Json:
+    options: Json = {"stream_options": {"include_usage": True}} if include_usage else {}
+    async with at(url) as client:
+        stream = await client.chat.completions.create(model="default", messages=USER, stream=True, **options, **said.ask)
+        chunks = [chunk async for chunk in stream]
+    return folded(chunks, include_usage=include_usage)
+
+
+async def iterated_synchronously(url: str, said: Said) -> Json:
+    def run() -> Json:
+        with also_at(url) as client:
+            stream = client.chat.completions.create(model="default", messages=USER, stream=True, **said.ask)
+            return folded(list(stream), include_usage=False)
+
+    return await anyio.to_thread.run_sync(run)
+
+
+CALLS = [created, created_synchronously, helped, helped_synchronously, iterated, iterated_synchronously]
+
+
+@pytest.mark.parametrize(("where", "name"), ROADS)
+async def test_the_sdk_makes_the_same_of_an_answer_through_the_gateway(where: str, name: str) -> None:
+    said = CASES[name]
+    async with place("direct", said) as direct, place(where, said) as through:
+        for call in CALLS:
+            assert await call(through, said) == await call(direct, said), call.__name__
+
+
+async def test_the_provider_is_asked_what_the_client_asked() -> None:
+    said = CASES["text and a call"]
+    history = [
+        {"role": "developer", "content": "be brief"},
+        {"role": "user", "content": [{"type": "text", "text": "a"}, PICTURE]},
+        {"role": "assistant", "content": "I look.", "tool_calls": [
+            {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Paris"}'}},
+            {"id": "call_2", "type": "function", "function": {"name": "weather", "arguments": '{"city":"Rome"}'}},
+        ]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "sunny"},
+        {"role": "tool", "tool_call_id": "call_2", "content": "rain"},
+        {"role": "user", "content": "so?"},
+    ]  # fmt: skip
+    asked: Json = {
+        "model": "default",
+        "messages": history,
+        "tools": [WEATHER],
+        "temperature": 0,
+        "stream": True,
+        "seed": 3,
+        "extra_body": {"top_k": 5},
+    }
+    async with gateway_over(plain(said)) as (url, upstream, _), at(url) as client:
+        async for _chunk in await client.chat.completions.create(**asked):
+            pass
+        sent = json.loads(upstream.requests[0].body)
+    assert sent["messages"] == [{"role": "system", "content": "be brief"}, *history[1:]]
+    assert (sent["tools"], sent["temperature"], sent["seed"], sent["top_k"], sent["model"]) == ([WEATHER], 0, 3, 5, "m")
+
+
+async def test_a_tool_loop_ends_with_the_answer_to_the_results() -> None:
+    first, second = CASES["parallel calls"], Said(text=("Both are fine.",))
+    turns = {0: first, 2: second}
+    for kind, write in (("openai", lambda said: openai_stream(said, True)), ("anthropic", claude_stream)):
+        requests: list[Json] = []
+
+        def respond(request: Request, write: Any = write, requests: list[Json] = requests) -> Answer:
+            requests.append(json.loads(request.body))
+            return body_of(write(turns[0 if len(requests) == 1 else 2]))
+
+        async with gateway_over(respond, kind) as (url, _, _gateway), at(url) as client:
+            history = list(USER)
+            while True:
+                answer = (await client.chat.completions.create(model="default", messages=history, tools=[WEATHER])).choices[0].message
+                if not answer.tool_calls:
+                    break
+                history.append(answer.to_dict())
+                history += [{"role": "tool", "tool_call_id": call.id, "content": "fine"} for call in answer.tool_calls]
+        assert answer.content == "Both are fine."
+        assert len(requests) == 2
+        results = json.dumps(requests[1]["messages"])
+        assert re.findall(r"call_\d", results) == ["call_1", "call_2", "call_1", "call_2"]
+
+
+async def test_structured_output_is_parsed() -> None:
+    class City(BaseModel):
+        name: str
+
+    said = Said(text=('{"name":', ' "Paris"}'))
+    for kind, write in (("openai", plain), ("anthropic", claude)):
+        async with gateway_over(write(said), kind) as (url, upstream, _), at(url) as client:
+            found = await client.chat.completions.parse(model="default", messages=USER, response_format=City)
+            assert found.choices[0].message.parsed == City(name="Paris")
+            sent = json.loads(upstream.requests[0].body)
+        schema = sent["response_format"]["json_schema"]["schema"] if kind == "openai" else sent["output_config"]["format"]["schema"]
+        assert schema["properties"]["name"]["type"] == "string"
+
+
+async def test_the_models_are_listed() -> None:
+    async with gateway_over(plain(CASES["text"])) as (url, _, _gateway), at(url) as client:
+        assert [model.id async for model in client.models.list()] == ["default"]
+
+
+# ---- errors
+
+STATUSES: dict[int, type[openai.APIStatusError]] = {
+    400: openai.BadRequestError,
+    404: openai.NotFoundError,
+    413: openai.APIStatusError,
+    422: openai.UnprocessableEntityError,
+    429: openai.RateLimitError,
+    500: openai.InternalServerError,
+    503: openai.InternalServerError,
+    529: openai.InternalServerError,
+}
+
+
+def refusing(status: int, **headers: str) -> Callable[[Request], Answer]:
+    error = {"message": "The provider says no.", "type": "invalid_request_error", "param": None, "code": None}
+    return lambda _: document(json.dumps({"error": error}).encode(), status, **headers)
+
+
+@pytest.mark.parametrize("status", sorted(STATUSES))
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_status_raises_the_same_class_as_at_the_provider(status: int, stream: bool) -> None:
+    async def raised(url: str) -> openai.APIStatusError:
+        async with at(url) as client:
+            with pytest.raises(openai.APIStatusError) as error:
+                await client.chat.completions.create(model="default", messages=USER, stream=stream)
+            return error.value
+
+    async with ScriptedUpstream(refusing(status)) as upstream, gateway_over(refusing(status)) as (url, _, _gateway):
+        direct, through = await raised(upstream.url), await raised(url)
+    assert type(through) is type(direct) is STATUSES[status]
+    assert through.status_code == {500: 502, 529: 503}.get(status, status)
+    assert through.body is not None
+    assert "The provider says no." in through.message
+    assert through.request_id
+    assert through.code is not None
+
+
+async def test_an_unknown_model_a_wrong_body_and_one_too_large_raise_their_classes() -> None:
+    async with gateway_over(plain(CASES["text"])) as (url, upstream, _), at(url) as client:
+        with pytest.raises(openai.NotFoundError) as unknown:
+            await client.chat.completions.create(model="nothing/like-it", messages=USER)
+        assert unknown.value.code == "unknown_model"
+        with pytest.raises(openai.BadRequestError) as wrong:
+            await client.chat.completions.create(model="default", messages=USER, n=2)
+        assert (wrong.value.code, wrong.value.param, wrong.value.type) == ("unsupported", "n", "invalid_request_error")
+        with pytest.raises(openai.APIStatusError) as large:
+            await client.chat.completions.create(model="default", messages=[{"role": "user", "content": "x" * 11_000_000}])
+        assert (large.value.status_code, large.value.code) == (413, "too_large")
+        assert not upstream.requests
+
+
+async def test_a_key_that_is_nobodys_is_an_authentication_error() -> None:
+    access = Access(callers=(Caller("ann", hashlib.sha256(KEY.encode()).digest(), None, 10, False),))
+    async with gateway_over(plain(CASES["text"]), access=access) as (url, _, _gateway), at(url) as client:
+        assert (await client.chat.completions.create(model="default", messages=USER)).choices[0].message.content == "Hello world"
+        with pytest.raises(openai.AuthenticationError) as error:
+            await client.with_options(api_key="sk-somebody-elses").chat.completions.create(model="default", messages=USER)
+    assert error.value.code == "unauthorized"
+
+
+async def test_how_long_to_wait_is_told_with_a_429() -> None:
+    async with gateway_over(refusing(429, retry_after="7")) as (url, _, _gateway), at(url) as client:
+        with pytest.raises(openai.RateLimitError) as error:
+            await client.chat.completions.create(model="default", messages=USER)
+    assert error.value.response.headers["retry-after"] == "7"
+    assert error.value.type == "rate_limit_exceeded"
+
+
+@pytest.mark.parametrize("status", [429, 500, 529])
+async def test_the_sdk_tries_again_by_itself(status: int) -> None:
+    for respond in (plain, claude):
+        answers = one_after_another(refusing(status)(None), respond(CASES["text"])(Request("POST", "/", {}, b'{"stream": true}', 0, None)))  # type: ignore[arg-type]
+        kind = "openai" if respond is plain else "anthropic"
+        async with gateway_over(answers, kind) as (url, upstream, _), at(url, max_retries=1) as client:
+            found = await client.chat.completions.create(model="default", messages=USER)
+            assert found.choices[0].message.content == "Hello world"
+            assert len(upstream.requests) == 2
+
+
+async def test_an_error_inside_the_stream_is_raised_after_what_came_before_it() -> None:
+    begun = openai_stream(CASES["text"], False)[:3]
+    overloaded = data({"error": {"message": "Too busy.", "type": "server_error", "param": None, "code": "overloaded"}})
+
+    async def raised(url: str) -> tuple[str, openai.APIError]:
+        text = ""
+        async with at(url) as client:
+            stream = await client.chat.completions.create(model="default", messages=USER, stream=True)
+            try:
+                async for part in stream:
+                    text += part.choices[0].delta.content or ""
+            except openai.APIError as error:
+                return text, error
+        raise AssertionError("the stream ended as if it were whole")
+
+    answer = body_of([*begun, overloaded])
+    async with ScriptedUpstream(lambda _: answer) as upstream, gateway_over(lambda _: answer) as (url, _, _gateway):
+        direct, through = await raised(upstream.url), await raised(url)
+    assert direct[0] == through[0] == "Hello "
+    assert type(direct[1]) is type(through[1]) is openai.APIError
+    assert "Too busy." in through[1].message
+    assert (through[1].code, through[1].type) == ("upstream_overloaded", "server_error")
+
+
+async def test_a_stream_that_breaks_off_is_an_error_and_never_a_quiet_end() -> None:
+    answer = Script(200, SSE, (*(Send(frame) for frame in openai_stream(CASES["text"], False)[:3]), Cut()))
+    async with gateway_over(lambda _: answer) as (url, _, _gateway), at(url) as client:
+        stream = await client.chat.completions.create(model="default", messages=USER, stream=True)
+        with pytest.raises(openai.APIError) as error:
+            [part async for part in stream]
+        assert error.value.code == "stream_interrupted"
+        with pytest.raises(openai.InternalServerError) as whole:
+            await client.chat.completions.create(model="default", messages=USER)
+        body = whole.value.response.json()
+        assert body["partial_message"]["content"] == "Hello "
+
+
+# ---- silence
+
+
+async def test_the_sdk_survives_a_long_silence_full_of_heartbeats() -> None:
+    """A minute at the default of one in 15 s, a hundred times as fast."""
+    frames = openai_stream(CASES["reasoning"], True)
+    steps: list[Step] = [Wait(0.3)]
+    for number, frame in enumerate(frames):
+        steps += [Send(frame)] if number % 2 else [Send(frame), Wait(0.1)]
+    streaming = Streaming(heartbeat=0.01, commit_after=0.02)
+    async with gateway_over(lambda _: Script(200, SSE, tuple(steps)), streaming=streaming) as (url, _, _gateway), at(url) as client:
+        raw = client.chat.completions.with_streaming_response.create(model="default", messages=USER, stream=True)
+        async with raw as response:
+            text = (await response.read()).decode()
+        assert text.count(": ping\n\n") >= 20
+        assert text.startswith(": ping\n\n")
+        async with client.chat.completions.stream(model="default", messages=USER) as stream:
+            async for _event in stream:
+                pass
+            found = await stream.get_final_completion()
+    assert found.choices[0].message.content == "It is 4."

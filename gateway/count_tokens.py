@@ -4,7 +4,7 @@ https://docs.anthropic.com/en/api/messages-count-tokens
 """
 
 import asyncio
-from collections.abc import Callable, Mapping, MutableSet
+from collections.abc import Mapping, MutableSet
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -17,14 +17,12 @@ from gateway.access import document
 from gateway.admission import Admission, stopping
 from gateway.chat import ChatRequest
 from gateway.errors import GatewayError, RequestRefused, UpstreamFailed
-from gateway.formats import RequestFormat, Target, UpstreamRequest
+from gateway.formats import BuildCount, RequestFormat, Target
 from gateway.json_text import Json
 from gateway.routing import Model
 
 PATIENCE = 30.0  # seconds for all targets together: nobody waits long for a number
 LONGEST = 64 * 1024  # bytes of an answer that is one
-
-BuildCount = Callable[[ChatRequest, Target], UpstreamRequest]
 
 
 @dataclass(eq=False, slots=True)

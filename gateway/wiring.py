@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
-from gateway.count_tokens import BuildCount
-from gateway.formats import AnswerFormat, Provider, Quirks, RequestFormat, Target, UpstreamFormat
+from gateway.formats import AnswerFormat, BuildCount, Provider, Quirks, RequestFormat, Target, UpstreamFormat
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.anthropic.request import build_count

@@ -5,7 +5,7 @@ went wrong before the answer; an `AnswerFormat` writes events for a client. Most
 one object. All of them are pure: bytes and values in, bytes and values out. The registries are dict literals in wiring.py.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
@@ -116,6 +116,10 @@ class UpstreamFormat(Protocol):
         ...
 
     def decoder(self, request: ChatRequest, target: Target, content_type: str = "") -> Decoder: ...
+
+
+BuildCount = Callable[[ChatRequest, Target], UpstreamRequest]
+"""Asks how many tokens a request is, of a provider whose format has words for it."""
 
 
 @dataclass(frozen=True, slots=True)

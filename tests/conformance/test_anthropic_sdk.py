@@ -11,6 +11,7 @@ from typing import Any
 import anthropic
 import anyio
 import anyio.to_thread
+import pydantic
 import pytest
 
 from gateway.routing import Caller, Streaming
@@ -237,7 +238,6 @@ BETA: Json = {
     "mcp_servers": [{"type": "url", "name": "mine", "url": "https://mcp.example", "authorization_token": "tok"}],
     "context_management": {"edits": [{"type": "clear_tool_uses_20250919"}]},
     "fallbacks": "default",
-    "thread": {"type": "create"},
     "betas": ["mcp-client-2025-11-20", "context-management-2025-06-27"],
     "extra_body": {"top_k": 40, "compaction": {"type": "summarize"}},
 }
@@ -273,6 +273,66 @@ async def test_the_request_id_is_where_the_sdk_looks_for_it() -> None:
     async with both(telling(message(text("ok")))) as (_, gateway), client(url(gateway)) as claude:
         said = await claude.messages.create(**ASKED, extra_headers={"x-request-id": "mine-1"})
     assert said._request_id == "mine-1"
+
+
+# What the SDK builds upon it.
+
+
+async def test_the_tool_runner_runs_a_tool_and_asks_again() -> None:
+    asked_for: list[str] = []
+
+    @anthropic.beta_async_tool
+    async def weather(city: str) -> str:
+        """The weather of a city."""
+        asked_for.append(city)
+        return "It rains."
+
+    called = message(text("Let me look."), claude_wire.call("toolu_1", "weather", {"city": "Bern"}), stop_reason="tool_use")
+    answers = one_after_another(stream(called), stream(message(text("Take an umbrella."))))
+    async with both(answers) as (upstream, gateway), client(url(gateway)) as claude:
+        runner = claude.beta.messages.tool_runner(**ASKED, tools=[weather])
+        final = await runner.until_done()
+        told = json.loads(upstream.requests[1].body)["messages"]
+    assert asked_for == ["Bern"], "and the SDK went on without the thread that it would rather have had"
+    assert final.content[0].text == "Take an umbrella."  # type: ignore[union-attr]
+    assert [part["role"] for part in told] == ["user", "assistant", "user"]
+    assert told[2]["content"][0]["tool_use_id"] == "toolu_1"
+
+
+class Capital(pydantic.BaseModel):
+    city: str
+    people: int
+
+
+async def test_a_structured_output_is_parsed() -> None:
+    said = message(text('{"city": "Bern", "people": 134000}'))
+    async with both(telling(said)) as (upstream, gateway):
+        for base in (upstream.url, url(gateway)):
+            async with client(base) as claude:
+                parsed = await claude.messages.parse(**ASKED, output_format=Capital)
+                assert parsed.parsed_output == Capital(city="Bern", people=134000)
+        direct, passed = (json.loads(request.body) for request in upstream.requests)
+    assert passed["output_config"] == direct["output_config"]
+
+
+async def test_the_models_are_listed() -> None:
+    async with both(lambda _: b"") as (_, gateway), client(url(gateway)) as claude:
+        assert [model.id async for model in claude.models.list()] == ["default"]
+
+
+async def test_whoever_leaves_a_stream_closes_the_upstream() -> None:
+    begun = tuple(Send(frame(event)) for event in events(MESSAGES["text"])[:4])
+    async with both(lambda _: Script(200, SSE, (*begun, Hang()))) as (upstream, gateway), client(url(gateway)) as claude:
+        async with claude.messages.stream(**ASKED) as stream:
+            assert await anext(stream.text_stream)
+        await (await upstream.request()).until_closed()
+        assert (await gateway.record())["outcome"] == "client_disconnected"
+
+
+async def test_gateways_can_be_chained() -> None:
+    async with both(told_by()) as (upstream, inner), running(wiring(provider(url(inner)), targets=["claude/default"])) as outer:
+        for way in (created, streamed):
+            assert await all_messages(way, url(outer)) == await all_messages(way, upstream.url)
 
 
 # Counting.

@@ -109,7 +109,7 @@ def test_a_heartbeat_is_claudes_ping() -> None:
 
 
 def test_a_failure_in_the_stream_is_claudes_error() -> None:
-    error = GatewayError("overloaded", "Too much.", provider="claude", provider_code="x")
+    error = GatewayError("overloaded", "Too much.", provider="claude", provider_code="overloaded_error")
     assert frames(CLAUDE_CLIENT.encoder().failed(error, "req_1", partial=True)) == [
         {
             "type": "error",
@@ -117,6 +117,11 @@ def test_a_failure_in_the_stream_is_claudes_error() -> None:
             "request_id": "req_1",
         }
     ]
+
+
+def test_the_providers_own_code_is_kept_for_sdks_that_act_on_it() -> None:
+    error = GatewayError("rejected", "No.", provider="claude", provider_code="image_dimensions_too_large")
+    assert json.loads(CLAUDE_CLIENT.refusal(error, "req_1").body)["error"]["details"] == {"error_code": "image_dimensions_too_large"}
 
 
 def test_whoever_is_stopped_is_told_an_error() -> None:

@@ -47,7 +47,7 @@ def test_it_is_a_document_unless_a_stream_is_asked_for() -> None:
 
 
 def test_a_null_is_no_value() -> None:
-    nothing = dict.fromkeys(("system", "temperature", "tools", "tool_choice", "thinking", "container", "output_config", "stream"))
+    nothing = dict.fromkeys(("thread", "system", "temperature", "tools", "tool_choice", "thinking", "container", "output_config", "stream"))
     assert parse(asked(**nothing)).request == parse(asked()).request
 
 
@@ -172,6 +172,10 @@ def test_top_k_is_kept_from_a_model_that_refuses_it() -> None:
         (asked(output_config={"format": {"type": "json_schema"}}), "output_config.format.schema: expected an object."),
         (asked(max_token=1), "max_token: unknown key; did you mean max_tokens?"),
         (asked(user_profile_id="x"), "user_profile_id: unknown key."),
+        (
+            asked(thread={"type": "create"}),
+            "thread: no history is held at a provider, for the next answer may come from another one; send all messages.",
+        ),
         (asked(fallbacks=[{"model": "x"}]), 'fallbacks: only "default" is passed on; further models are the gateway\'s to configure.'),
     ],
 )

@@ -3,7 +3,7 @@
 https://docs.anthropic.com/en/docs/build-with-claude/streaming · https://docs.anthropic.com/en/api/errors
 
 Deliberate oddities:
-* The gateway's code of an error stands in `details.error_code`, where Claude has its own since late 2026.
+* In `details.error_code`, where Claude has a code since late 2026, stands the provider's own, else the gateway's: SDKs act on Claude's.
 * A status above 499 says `retry` to every SDK. Where nothing would come of it, `x-should-retry: false` says so.
 * Of a `reset` nothing can be told: there is no word for "forget that". None is made for this format.
 """
@@ -54,7 +54,7 @@ class ClaudeClient:
         return parse(body, headers)
 
     def refusal(self, error: GatewayError, request_id: str, *, partial: bool = False, message: Json | None = None) -> Refusal:
-        body = _error(error.cause.type, error.message, error.cause.code, request_id)
+        body = _failure(error.event(request_id, partial=partial))
         if message is not None:
             body["partial_message"] = message
         headers = [("request-id", request_id)]
@@ -94,8 +94,8 @@ class ClaudeEncoder:
                     pieces.append(_LAST)
                 case UnknownEvent():
                     pieces += (b"event: %b\ndata: " % event.name.encode(), encode(event), b"\n\n")
-                case Error(error=error, request_id=request_id):
-                    pieces.append(_frame(_error(error.type, error.message, error.code, request_id)))
+                case Error():
+                    pieces.append(_frame(_failure(event)))
                 case Abort(reason=reason):
                     pieces.append(_frame(_error("api_error", f"The answer was {reason}.", "stopped", None)))
                 case Reset():
@@ -107,6 +107,12 @@ class ClaudeEncoder:
 
     def failed(self, error: GatewayError, request_id: str, *, partial: bool) -> bytes:
         return self.feed([error.event(request_id, partial=partial)])
+
+
+def _failure(event: Error) -> Json:
+    error = event.error
+    own = error.provider_code if error.provider_code != error.type else None
+    return _error(error.type, error.message, own or error.code, event.request_id)
 
 
 def _error(kind: str, message: str, code: str, request_id: str | None) -> Json:

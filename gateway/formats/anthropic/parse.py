@@ -32,7 +32,7 @@ OWN = frozenset({
 # Keys that travel to a Claude upstream as they are. Not among them: `user_profile_id` and `billing_policy`, who pays.
 PASSED = frozenset({
     "cache_control", "compaction", "container", "context_management", "diagnostics", "fallbacks", "inference_geo", "mcp_servers",
-    "output_config", "service_tier", "speed", "thread", "top_k",
+    "output_config", "service_tier", "speed", "top_k",
 })  # fmt: skip
 PASSED_IN_MESSAGES = frozenset({"clear_at", "output_config"})  # of a system message in mid-conversation
 
@@ -40,12 +40,11 @@ PASSED_IN_MESSAGES = frozenset({"clear_at", "output_config"})  # of a system mes
 BETAS = frozenset({
     "advanced-tool-use", "advisor-tool", "cache-diagnosis", "code-execution", "compact", "computer-use", "context-1m",
     "context-management", "dev-full-thinking", "effort", "extended-cache-ttl", "fast-mode", "files-api",
-    "fine-grained-tool-streaming", "inline-tools", "interleaved-thinking", "mcp-client", "message-threads",
-    "mid-conversation-output-config", "mid-conversation-system-clear-at", "mid-conversation-tool-changes",
-    "model-context-window-exceeded", "output-128k", "output-300k", "pdfs", "prompt-caching", "prompt-caching-scope",
-    "search-results", "server-side-fallback", "skills", "structured-outputs", "task-budgets", "thinking-binding-controls",
-    "thinking-display-updates", "thinking-token-count", "token-counting", "token-efficient-tools", "tool-examples",
-    "tool-search-tool", "web-fetch", "web-search",
+    "fine-grained-tool-streaming", "inline-tools", "interleaved-thinking", "mcp-client", "mid-conversation-output-config",
+    "mid-conversation-system-clear-at", "mid-conversation-tool-changes", "model-context-window-exceeded", "output-128k",
+    "output-300k", "pdfs", "prompt-caching", "prompt-caching-scope", "search-results", "server-side-fallback", "skills",
+    "structured-outputs", "task-budgets", "thinking-binding-controls", "thinking-display-updates", "thinking-token-count",
+    "token-counting", "token-efficient-tools", "tool-examples", "tool-search-tool", "web-fetch", "web-search",
 })  # fmt: skip
 
 ROLES = tuple(role for role in get_args(Role) if role != "tool")
@@ -56,7 +55,9 @@ def parse(body: bytes, headers: Headers = ()) -> Parsed:
     """`RequestRefused` with a sentence that names the field."""
     said = _read(body)
     for key in said:
-        if key not in OWN and key not in PASSED:
+        if key == "thread" and said[key] is not None:
+            raise _no_threads()
+        if key not in OWN and key not in PASSED and key != "thread":
             raise _unknown(key, key, OWN | PASSED)
     warnings: list[str] = []
     passed = {key: said[key] for key in said if key in PASSED and said[key] is not None}
@@ -220,6 +221,12 @@ def _take(said: Json, key: str, kind: type, words: str, default: Any) -> Any:
     if not isinstance(value, kind):
         raise _invalid(f"{key}: expected {words}")
     return value
+
+
+def _no_threads() -> RequestRefused:
+    """A history that one provider holds is nowhere when another one answers. By this code the SDKs go on with the whole history."""
+    sentence = "thread: no history is held at a provider, for the next answer may come from another one; send all messages."
+    return RequestRefused("unsupported", sentence, provider_code="thread_unsupported_request")
 
 
 def _whole_number(said: Json, key: str, least: int) -> int | None:

@@ -118,6 +118,11 @@ def test_extras_are_passed_on_but_never_over_the_gateways_own_keys() -> None:
         assert failed.message == f"extra.{key}: the gateway writes this key itself."
 
 
+def test_extra_brings_no_further_models_past_the_aliases() -> None:
+    assert body(extra={"fallbacks": "default"})["fallbacks"] == "default"
+    assert "extra.fallbacks" in refused(extra={"fallbacks": [{"model": "another"}]}).message
+
+
 def test_the_providers_body_is_merged_last() -> None:
     written = body(where=target(body={"metadata": {"b": 2}, "max_tokens": 5, "speed": "fast"}), metadata={"a": 1})
     assert (written["metadata"], written["max_tokens"], written["speed"]) == ({"a": 1, "b": 2}, 5, "fast")

@@ -47,6 +47,9 @@ def build(request: ChatRequest, target: Target) -> UpstreamRequest:
     for key in request.extra:
         if key in OWN_KEYS:
             raise _invalid(f"extra.{key}: the gateway writes this key itself")
+    if request.extra.get("fallbacks", "default") != "default":
+        # Further models would get around the aliases.
+        raise _invalid('extra.fallbacks: only "default" is passed on; further models are the gateway\'s to configure')
     body |= request.extra
     body = _merged(body, _sent(particulars, target, warnings))
     for key in provider.quirks.refuses:

@@ -18,10 +18,10 @@ import anyio.lowlevel
 
 from gateway.admission import Admission
 from gateway.deadlines import Facts, next_deadline
-from gateway.errors import LATER, GatewayError, RequestRefused
+from gateway.errors import LATER, GatewayError, RequestRefused, internal
 from gateway.events import Event, MessageStop
 from gateway.formats import Encoder, Refusal, RequestFormat
-from gateway.generation import Generation, refuse_or_fail
+from gateway.generation import Generation
 from gateway.routing import Streaming, Timeouts
 from gateway.telemetry import Live, StreamRecord, emit
 
@@ -148,10 +148,11 @@ class Answer:
             await self._generation.run(self._deliver)
         except OSError:  # a server that speaks ASGI 2.4 raises it from `send` when nobody reads any more
             self._gone = self._gone or "client_disconnected"
-        except Exception as error:  # whatever our own code raises must become an honest ending
-            if not isinstance(error, GatewayError):
-                LOG.exception("a stream failed")
-            self._failure = self._failure or refuse_or_fail(error)
+        except GatewayError as error:
+            self._failure = self._failure or error
+        except Exception:  # whatever our own code raises must become an honest ending
+            LOG.exception("a stream failed")
+            self._failure = self._failure or internal()
 
     async def _deliver(self, events: list[Event]) -> None:
         assert self._scope is not None

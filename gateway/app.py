@@ -21,7 +21,7 @@ from gateway.admission import Admission, stopping
 from gateway.answer import Answer, Written
 from gateway.count_tokens import Count
 from gateway.deadlines import Facts
-from gateway.errors import GatewayError, RequestRefused
+from gateway.errors import GatewayError, RequestRefused, internal
 from gateway.formats import AnswerFormat, Asked, Parsed, RequestFormat
 from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.native import NATIVE
@@ -37,7 +37,6 @@ LONGEST_PATH_REPEATED = 200  # characters, in a refusal
 STARTED = int(time.time())
 COUNT = "/v1/messages/count_tokens"
 FORMATS: dict[str, RequestFormat] = {**REQUESTS, COUNT: CLAUDE_CLIENT}  # by path: in which errors are told
-FAULT = "The gateway failed; the log says how."
 
 LOG = logging.getLogger("gateway")
 
@@ -93,7 +92,7 @@ class Gateway:
             return _Refusal(error, record.request_id, format=asks)
         except Exception:  # ours: it must not end as a torn connection
             LOG.exception("a request failed")
-            return _Refusal(GatewayError("internal", FAULT), record.request_id, format=asks)
+            return _Refusal(internal(), record.request_id, format=asks)
 
     def refuse_unread(self) -> None:
         """The gateway stops: who is still sending a chat is told so."""
@@ -253,7 +252,7 @@ def _shown(text: str) -> str:
 
 
 async def _exception(request: Request, error: Exception) -> Response:
-    return _Refusal(GatewayError("internal", FAULT), request_id(request.scope))
+    return _Refusal(internal(), request_id(request.scope))
 
 
 async def _body(scope: Scope, receive: Receive, unread: set[anyio.CancelScope]) -> bytes | None:

@@ -109,3 +109,8 @@ class RequestRefused(GatewayError):
 
 class UpstreamFailed(GatewayError):
     """An attempt at a provider failed, before content or in the middle of it."""
+
+
+def internal() -> GatewayError:
+    """A fault of the gateway's own, as the caller may see it."""
+    return GatewayError("internal", "The gateway failed; the log says how.")

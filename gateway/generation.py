@@ -19,7 +19,7 @@ from gateway import upstream
 from gateway.chat import ChatRequest
 from gateway.deadlines import Facts, Meaning
 from gateway.deltas import is_content
-from gateway.errors import GatewayError, UpstreamFailed
+from gateway.errors import UpstreamFailed
 from gateway.events import Event
 from gateway.failover import Again, GiveUp, Next, decide
 from gateway.formats import Decoder, Target
@@ -252,8 +252,3 @@ class _Reading:
             self._kept_bytes += size
             self._kept.append(event)
         return []
-
-
-def refuse_or_fail(error: Exception) -> GatewayError:
-    """An unforeseen exception as the caller may see it."""
-    return error if isinstance(error, GatewayError) else GatewayError("internal", "The gateway failed; the log says how.")

@@ -67,7 +67,7 @@ class Http1Transport(httpx.AsyncBaseTransport):
         try:
             connection.begin(head, body)
             status, headers = await connection.head()
-        except BaseException as error:
+        except BaseException as error:  # a caller that leaves, too: nobody will read what comes now
             connection.abort()
             if trace is not None and connection.heard and isinstance(error, httpx.HTTPError):
                 await trace("answer.began", {})
@@ -119,7 +119,7 @@ class Http1Transport(httpx.AsyncBaseTransport):
         try:
             await loop.create_connection(lambda: connection, sock=found)
             await connection.secured()
-        except BaseException:
+        except BaseException:  # a caller that leaves, too: no half-made connection is left
             connection.abort()
             found.close()
             raise

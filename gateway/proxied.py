@@ -58,7 +58,7 @@ class _Connection(httpcore.AsyncConnectionInterface):
             return await self._connection.handle_async_request(request)
         except httpcore.ConnectionNotAvailable:
             raise  # it is busy with another request
-        except BaseException:
+        except BaseException:  # a caller that leaves, too: httpcore would keep the tunnel
             with anyio.move_on_after(CLOSE_TIME, shield=True):
                 await self._connection.aclose()
             raise

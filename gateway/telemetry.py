@@ -185,7 +185,7 @@ class Feed:
         except anyio.EndOfStream:
             await self.aclose()
             raise StopAsyncIteration from None
-        except BaseException:
+        except BaseException:  # cancelled: the reader left, and its feed with it
             await self.aclose()
             raise
 

@@ -4,7 +4,7 @@
 PYTHON ?= python3
 export PYTHON
 
-.PHONY: run test slow bench lint lock
+.PHONY: run test clients slow bench lint lock
 
 # exec: Ctrl-C reaches the server alone, whose exit status is then make's.
 run:
@@ -14,6 +14,11 @@ run:
 test:
 	@sh requirements/install.sh dev
 	@.venv/bin/python -m pytest -n auto $(PYTEST_ARGS)
+
+# The clients that people use besides the vendors' own Python SDKs: a hundred packages more, and npm's.
+clients:
+	@sh requirements/install.sh clients
+	@.venv/bin/python -m pytest -n auto tests/clients $(PYTEST_ARGS)
 
 # 100 000 examples of every law take longer than the minute that a test has otherwise.
 slow:
@@ -45,4 +50,5 @@ lock:
 	certificates=$${SSL_CERT_FILE:-$$(setting cert)}; \
 	if [ -n "$$certificates" ]; then export SSL_CERT_FILE="$$certificates"; fi; \
 	$(COMPILE) -o requirements/run.txt && \
-	$(COMPILE) --group dev --constraints requirements/run.txt -o requirements/dev.txt
+	$(COMPILE) --group dev --constraints requirements/run.txt -o requirements/dev.txt && \
+	$(COMPILE) --group dev --group clients --constraints requirements/dev.txt -o requirements/clients.txt

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes .venv hold what requirements/$1.txt locks (run, or dev, which holds all of run), and does nothing when it already does.
+# Makes .venv hold what requirements/$1.txt locks (run; dev, which holds all of run; or clients, which holds all of dev), and does nothing when it already does.
 # Everything here is plain POSIX sh, for it runs before anything else is known to exist.
 set -eu
 cd "$(dirname "$0")/.."
@@ -81,5 +81,8 @@ if ! .venv/bin/python -m pip install -qq --disable-pip-version-check --no-input 
     exit 1
 fi
 state "$wanted" >".venv/$wanted.stamp"
-# dev.txt holds run.txt with the same versions.
-if [ "$wanted" = dev ]; then state run >.venv/run.stamp; fi
+# Each list holds the one before it with the same versions.
+case $wanted in
+    clients) state dev >.venv/dev.stamp && state run >.venv/run.stamp ;;
+    dev) state run >.venv/run.stamp ;;
+esac

@@ -57,7 +57,10 @@ def _refusals(failure: GatewayError, asked: Asked, said: list[Event]) -> Iterato
             document.feed(said)
             message = document.partial
         refusal = format_.refusal(failure, asked.request_id, partial=partial, message=message)
-        head = [f"HTTP/1.1 {refusal.status}", *(f"{name}: {value}" for name, value in (("content-type", refusal.content_type), *refusal.headers))]
+        head = [
+            f"HTTP/1.1 {refusal.status}",
+            *(f"{name}: {value}" for name, value in (("content-type", refusal.content_type), *refusal.headers)),
+        ]
         yield f"{format_.name}.refusal.http", "\n".join([*head, "", ""]).encode() + _readable(refusal.body, refusal.content_type)
 
 

@@ -1,10 +1,11 @@
 """Messages as a Claude provider tells them: as a stream and as a document, written independently of the gateway's own code."""
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 from gateway.simulator import Script, Send
-from tests.upstream import Request, Respond
+from tests.upstream import Request, Respond, split
 
 Json = dict[str, Any]
 SSE = (("content-type", "text/event-stream"), ("request-id", "req_provider"))
@@ -163,3 +164,41 @@ def refusing(status: int, kind: str, **headers: str) -> Script:
     body = {"type": "error", "error": {"type": kind, "message": f"The provider says {status}."}, "request_id": "req_provider"}
     fields = tuple((name.replace("_", "-"), value) for name, value in headers.items())
     return Script(status, (*JSON, *fields), (Send(json.dumps(body).encode()),))
+
+
+# What relays do to frames on their way, none of which changes what they say.
+
+
+def crlf(said: Json) -> Script:
+    return Script(200, SSE, (Send(b"".join(frame(event) for event in events(said)).replace(b"\n", b"\r\n")),))
+
+
+def bytewise(said: Json) -> Script:
+    body = b"".join(frame(event) for event in events(said))
+    return Script(200, SSE, split(body, max(1, len(body) // 60), 0.0005))
+
+
+def without_indices(said: Json) -> Script:
+    plain = [{key: value for key, value in event.items() if key != "index"} for event in events(said)]
+    return Script(200, SSE, tuple(Send(frame(event)) for event in plain))
+
+
+def nameless(said: Json) -> Script:
+    return Script(200, SSE, tuple(Send(b"data: %b\n\n" % json.dumps(event).encode()) for event in events(said)))
+
+
+def with_noise(said: Json) -> Script:
+    noise = b'\xef\xbb\xbf: hello\n\nid: 7\nretry: 1000\n\nevent: ping\ndata: {"type": "ping"}\n\n'
+    return Script(200, SSE, (Send(noise), *(Send(b": x\n\n" + frame(event)) for event in events(said))))
+
+
+def without_its_end(said: Json) -> Script:
+    return Script(200, SSE, tuple(Send(frame(event)) for event in events(said)[:-1]))
+
+
+def without_stops(said: Json) -> Script:
+    return Script(200, SSE, tuple(Send(frame(event)) for event in events(said) if event["type"] != "content_block_stop"))
+
+
+Mutation = Callable[[Json], Script]
+MUTATIONS: list[Mutation] = [crlf, bytewise, without_indices, nameless, with_noise, without_its_end, without_stops, document]

@@ -18,9 +18,9 @@ from gateway.routing import Caller, Streaming
 from gateway.simulator import Hang, Script, Send, Wait
 from gateway.wiring import Access
 from tests.conformance import claude_wire
-from tests.conformance.claude_wire import AT_START_ONLY, MESSAGES, SSE, events, frame, message, refusing, stream, telling, text
+from tests.conformance.claude_wire import AT_START_ONLY, MESSAGES, MUTATIONS, SSE, events, frame, message, refusing, stream, telling, text
 from tests.e2e.running import Running, provider, running, wiring
-from tests.upstream import Answer, Request, Respond, ScriptedUpstream, one_after_another, split
+from tests.upstream import Answer, Request, Respond, ScriptedUpstream, one_after_another
 
 pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
@@ -124,43 +124,6 @@ async def test_every_message_is_the_very_same_through_the_gateway(way: str) -> N
     async with both(told_by()) as (upstream, gateway):
         direct = await all_messages(WAYS[way], upstream.url)
         assert await all_messages(WAYS[way], url(gateway)) == direct
-
-
-# What relays do to frames on their way, none of which changes what they say.
-
-
-def _crlf(said: Json) -> Script:
-    return Script(200, SSE, (Send(b"".join(frame(event) for event in events(said)).replace(b"\n", b"\r\n")),))
-
-
-def _bytewise(said: Json) -> Script:
-    body = b"".join(frame(event) for event in events(said))
-    return Script(200, SSE, split(body, max(1, len(body) // 60), 0.0005))
-
-
-def _without_indices(said: Json) -> Script:
-    plain = [{key: value for key, value in event.items() if key != "index"} for event in events(said)]
-    return Script(200, SSE, tuple(Send(frame(event)) for event in plain))
-
-
-def _nameless(said: Json) -> Script:
-    return Script(200, SSE, tuple(Send(b"data: %b\n\n" % json.dumps(event).encode()) for event in events(said)))
-
-
-def _with_noise(said: Json) -> Script:
-    noise = b'\xef\xbb\xbf: hello\n\nid: 7\nretry: 1000\n\nevent: ping\ndata: {"type": "ping"}\n\n'
-    return Script(200, SSE, (Send(noise), *(Send(b": x\n\n" + frame(event)) for event in events(said))))
-
-
-def _without_its_end(said: Json) -> Script:
-    return Script(200, SSE, tuple(Send(frame(event)) for event in events(said)[:-1]))
-
-
-def _without_stops(said: Json) -> Script:
-    return Script(200, SSE, tuple(Send(frame(event)) for event in events(said) if event["type"] != "content_block_stop"))
-
-
-MUTATIONS = [_crlf, _bytewise, _without_indices, _nameless, _with_noise, _without_its_end, _without_stops, claude_wire.document]
 
 
 @pytest.mark.parametrize("mutate", MUTATIONS, ids=lambda one: one.__name__)

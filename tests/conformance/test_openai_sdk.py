@@ -1,16 +1,14 @@
 """The official `openai` SDK, over sockets: what it makes of an answer is the same whether the provider or the gateway answers it.
 
-Each case is said once in words and written by hand as both providers say it, as a stream and as a document; the gateway's encoders
-have no part in it. `direct` is the SDK at the OpenAI provider itself; beside it the gateway over that provider, over the same one with
+`direct` is the SDK at the OpenAI provider itself; beside it the gateway over that provider, over the same one with
 harmless oddities, and over Claude.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from typing import Any
 
 import anyio.to_thread
@@ -21,192 +19,34 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
 from gateway.routing import Caller, Streaming
-from gateway.simulator import Cut
+from gateway.simulator import Cut, Script, Send, Step, Wait
 from gateway.wiring import Access
-from tests.e2e.provider import SSE, Script, Send, Step, Wait
+from tests.conformance.said import (
+    CASES,
+    SSE,
+    WEATHER,
+    Said,
+    body_of,
+    claude,
+    claude_stream,
+    data,
+    odd,
+    openai_stream,
+    plain,
+    refusing,
+)
 from tests.e2e.running import Running, provider, running, wiring
-from tests.upstream import Answer, Request, ScriptedUpstream, one_after_another, split
+from tests.upstream import Answer, Request, Respond, ScriptedUpstream, one_after_another
 
 pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 KEY = "sk-test-key-of-a-client-of-the-gateway"
 USER: list[Any] = [{"role": "user", "content": "hi"}]
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
-WEATHER: Json = {
-    "type": "function",
-    "function": {"name": "weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}},
-}
 
-
-@dataclass(frozen=True)
-class Said:
-    """What a model says: thinking, text, calls (id, name, arguments), in that order."""
-
-    thinking: tuple[str, ...] = ()
-    text: tuple[str, ...] = ()
-    calls: tuple[tuple[str, str, tuple[str, ...]], ...] = ()
-    finish: str = "stop"
-    cached: int = 0
-    reasoning: int = 0
-    notes: tuple[Json, ...] = ()
-    ask: Json = field(default_factory=dict)
-
-
-NOTE = {"type": "url_citation", "url_citation": {"url": "https://a.example", "title": "A", "start_index": 0, "end_index": 5}}
-PARIS, ROME = ("call_1", "weather", ('{"city":', ' "Paris"}')), ("call_2", "weather", ('{"city": "Rome"}',))
-TOOLS = {"tools": [WEATHER]}
-CASES = {
-    "text": Said(text=("Hello", " ", "world")),
-    "unicode": Said(text=("Grüße 😀", "\u2028line", "\u0085\u2029", '"\\\n\t</think>data: [DONE]')),
-    "one word": Said(text=("Hi",), ask={"temperature": 0.2, "top_p": 0.9, "stop": ["END"], "max_tokens": 20, "seed": 1, "user": "u"}),
-    "reasoning": Said(thinking=("Let me", " see."), text=("It is", " 4."), reasoning=7),
-    "a call": Said(calls=(PARIS,), finish="tool_calls", ask=TOOLS),
-    "text and a call": Said(text=("I look.",), calls=(PARIS,), finish="tool_calls", ask={**TOOLS, "tool_choice": "required"}),
-    "parallel calls": Said(calls=(PARIS, ROME), finish="tool_calls", ask=TOOLS),
-    "reasoning and calls": Said(thinking=("hm",), calls=(PARIS, ROME), finish="tool_calls", ask=TOOLS),
-    "a call without arguments": Said(calls=(("call_1", "now", ("{}",)),), finish="tool_calls", ask={**TOOLS, "parallel_tool_calls": False}),
-    "cut by length": Said(text=("Once upon",), finish="length", ask={"max_completion_tokens": 3}),
-    "filtered": Said(text=("I",), finish="content_filter"),
-    "cached": Said(text=("Hi",), cached=100),
-    "effort": Said(thinking=("hm",), text=("Hi",), ask={"reasoning_effort": "high"}),
-    "annotations": Said(text=("So it", " is."), notes=(NOTE,)),
-}
 # Claude's citations have no place in a text.
 ROADS = [(where, name) for where in ("openai", "odd", "claude") for name in sorted(CASES) if (where, name) != ("claude", "annotations")]
 STREAM_RAISES = {"length": openai.LengthFinishReasonError, "content_filter": openai.ContentFilterFinishReasonError}
-
-
-# ---- what the providers say
-
-
-def usage(said: Said) -> Json:
-    counts: Json = {"prompt_tokens": 120, "completion_tokens": 9, "total_tokens": 129}
-    if said.cached:
-        counts["prompt_tokens_details"] = {"cached_tokens": said.cached}
-    if said.reasoning:
-        counts["completion_tokens_details"] = {"reasoning_tokens": said.reasoning}
-    return counts
-
-
-def chunk(delta: Json | None, finish: str | None = None, **more: Any) -> bytes:
-    choices = [] if delta is None else [{"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}]
-    return data({"id": "c1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-test", "choices": choices, **more})
-
-
-def data(value: Json) -> bytes:
-    return b"data: " + json.dumps(value).encode() + b"\n\n"
-
-
-def openai_stream(said: Said, include_usage: bool) -> list[bytes]:
-    frames = [chunk({"role": "assistant", "content": "" if said.text and not said.thinking else None})]
-    frames += [chunk({"reasoning_content": text}) for text in said.thinking]
-    frames += [chunk({"content": text}) for text in said.text]
-    for index, (call_id, name, arguments) in enumerate(said.calls):
-        function = {"name": name, "arguments": ""}
-        frames.append(chunk({"tool_calls": [{"index": index, "id": call_id, "type": "function", "function": function}]}))
-        frames += [chunk({"tool_calls": [{"index": index, "function": {"arguments": text}}]}) for text in arguments]
-    if said.notes:
-        frames.append(chunk({"annotations": list(said.notes)}))
-    frames.append(chunk({}, said.finish))
-    if include_usage:
-        frames.append(chunk(None, usage=usage(said)))
-    return [*frames, b"data: [DONE]\n\n"]
-
-
-def openai_document(said: Said) -> bytes:
-    message: Json = {"role": "assistant", "content": "".join(said.text) if said.text else None, "refusal": None}
-    if said.thinking:
-        message["reasoning_content"] = "".join(said.thinking)
-    if said.notes:
-        message["annotations"] = list(said.notes)
-    if said.calls:
-        message["tool_calls"] = [
-            {"id": call_id, "type": "function", "function": {"name": name, "arguments": "".join(arguments)}}
-            for call_id, name, arguments in said.calls
-        ]
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": said.finish}
-    body = {"id": "c1", "object": "chat.completion", "created": 1, "model": "gpt-test", "choices": [choice], "usage": usage(said)}
-    return json.dumps(body).encode()
-
-
-def claude_stream(said: Said) -> list[bytes]:
-    reasons = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
-    counts: Json = {"input_tokens": 120 - said.cached, "output_tokens": 1}
-    if said.cached:
-        counts["cache_read_input_tokens"] = said.cached
-    message = {"id": "c1", "type": "message", "role": "assistant", "model": "gpt-test", "content": [], "stop_reason": None}
-    events: list[Json] = [{"type": "message_start", "message": {**message, "stop_sequence": None, "usage": counts}}, {"type": "ping"}]
-    blocks: list[tuple[Json, list[Json]]] = []
-    if said.thinking:
-        thoughts = [{"type": "thinking_delta", "thinking": text} for text in said.thinking]
-        blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, [*thoughts, {"type": "signature_delta", "signature": "sig"}]))
-    if said.text:
-        blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": text} for text in said.text]))
-    for call_id, name, arguments in said.calls:
-        pieces = [text for text in arguments if text != "{}"]  # Claude says nothing for no arguments
-        start = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
-        blocks.append((start, [{"type": "input_json_delta", "partial_json": text} for text in ["", *pieces]]))
-    for index, (start, deltas) in enumerate(blocks):
-        events.append({"type": "content_block_start", "index": index, "content_block": start})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    told: Json = {"output_tokens": 9}
-    if said.reasoning:
-        told["output_tokens_details"] = {"thinking_tokens": said.reasoning}
-    events.append({"type": "message_delta", "delta": {"stop_reason": reasons[said.finish], "stop_sequence": None}, "usage": told})
-    events.append({"type": "message_stop"})
-    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
-
-
-def body_of(frames: list[bytes]) -> Script:
-    return Script(200, SSE, tuple(Send(frame) for frame in frames))
-
-
-def document(body: bytes, status: int = 200, **headers: str) -> Script:
-    fields = {"content-type": "application/json", "content-length": str(len(body)), **{k.replace("_", "-"): v for k, v in headers.items()}}
-    return Script(status, tuple(fields.items()), (Send(body),))
-
-
-def plain(said: Said) -> Callable[[Request], Answer]:
-    """OpenAI as documented."""
-
-    def respond(request: Request) -> Answer:
-        asked = json.loads(request.body)
-        if not asked.get("stream"):
-            return document(openai_document(said))
-        return body_of(openai_stream(said, bool((asked.get("stream_options") or {}).get("include_usage"))))
-
-    return respond
-
-
-def odd(said: Said) -> Callable[[Request], Answer]:
-    """The same from a lookalike: other line ends, comments, no space, pieces of 97 bytes, ids and names on each fragment, no index."""
-
-    def respond(_: Request) -> Answer:
-        frames = openai_stream(said, True)
-        mutated: list[bytes] = [b"\xef\xbb\xbf: PROCESSING\r\n\r\n"]
-        for frame in frames:
-            if b"[DONE]" not in frame:
-                body = json.loads(frame[6:])
-                body |= {"system_fingerprint": None, "provider": "p", "obfuscation": "xyz"}
-                for choice in body["choices"]:
-                    choice["delta"].setdefault("role", "assistant")
-                    choice["delta"].setdefault("content", None)
-                    for call in choice["delta"].get("tool_calls", ()):
-                        call_id, name, _arguments = said.calls[call["index"]]
-                        call["id"] = call_id
-                        call["function"]["name"] = name
-                        call["type"] = "function"
-                        del call["index"]
-                frame = data(body)
-            mutated.append(frame.replace(b"data: ", b"data:", 1).replace(b"\n", b"\r\n") + b": keep-alive\r\n\r\n")
-        return Script(200, SSE, split(b"".join(mutated), 97, 0))
-
-    return respond
-
-
-def claude(said: Said) -> Callable[[Request], Answer]:
-    return lambda _: body_of(claude_stream(said))
 
 
 # ---- the SDK at one or the other
@@ -221,9 +61,6 @@ def at(url: str, *, max_retries: int = 0) -> AsyncOpenAI:
 def also_at(url: str) -> OpenAI:
     client = openai.DefaultHttpxClient(verify=False)
     return OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0, http_client=client)
-
-
-Respond = Callable[[Request], Answer]
 
 
 @asynccontextmanager
@@ -444,11 +281,6 @@ STATUSES: dict[int, type[openai.APIStatusError]] = {
     503: openai.InternalServerError,
     529: openai.InternalServerError,
 }
-
-
-def refusing(status: int, **headers: str) -> Callable[[Request], Answer]:
-    error = {"message": "The provider says no.", "type": "invalid_request_error", "param": None, "code": None}
-    return lambda _: document(json.dumps({"error": error}).encode(), status, **headers)
 
 
 @pytest.mark.parametrize("status", sorted(STATUSES))

@@ -28,6 +28,7 @@ from gateway.formats.native import NATIVE
 from gateway.front_page import front_page
 from gateway.generation import Generation, Upstreams
 from gateway.routing import Caller, Router
+from gateway.rules import ruled
 from gateway.telemetry import Feed, Live, StreamRecord, emit
 from gateway.wiring import ALSO, ANSWERS, COUNTS, REQUESTS, Wiring
 
@@ -109,6 +110,8 @@ class Gateway:
         asked = Asked(record.request_id, int(time.time()), request.model, parsed.include_usage, parsed.continues)
         written = _written(answer_format, asked, stream=request.stream)
         model = self._router(who).resolve(request.model)
+        request, warnings = ruled(request, model.rules, model.name)
+        record.warnings.extend(warnings)
         facts = Facts(began=record.began, commits=request.stream)
         return Answer(
             Generation(request, model, self.upstreams, facts, record),
@@ -124,8 +127,9 @@ class Gateway:
 
     def _count(self, parsed: Parsed, asks: RequestFormat, record: StreamRecord, who: Caller | None) -> Count:
         model = self._router(who).resolve(parsed.request.model)
+        request, _ = ruled(parsed.request, model.rules, model.name)
         admission = self.shares[who] if who else self.admission
-        return Count(parsed.request, model, COUNTS, self.transports, asks, record.request_id, admission, self._unread)
+        return Count(request, model, COUNTS, self.transports, asks, record.request_id, admission, self._unread)
 
     def _router(self, who: Caller | None) -> Router:
         """The models that a caller may use."""

@@ -7,7 +7,8 @@ Imports point down the floors:
     5  the story    answer (one client) · count_tokens · generation (attempts at the targets)
     4  I/O          telemetry · log · admission · access · upstream (one exchange with a provider) · simulate_server ·
                     play (a script as a provider) · http1 (the transport) · tls
-    3  decisions    deadlines (which clock strikes next) · failover (what to try next) · routing (name → targets)
+    3  decisions    deadlines (which clock strikes next) · failover (what to try next) · routing (name → targets) ·
+                    rules (what an alias lets through)
     2  translation  formats (one per wire format, both its sides) · simulator (a request → a script)
     1  wire         body (bytes → JSON) · refusals (what a provider's error says) · message (events → one message) ·
                     sequence (the grammar) · deltas (what one says) · usage (counts, laid over each other) ·

@@ -1,11 +1,12 @@
 """Settings become one frozen value that the rest of the gateway is handed; nothing else reads settings, but for connections.py."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 from gateway import connections
 from gateway.connections import Connection
 from gateway.formats import AnswerFormat, BuildCount, RequestFormat, Target
+from gateway.formats.ai_sdk import AI_SDK, is_use_chat
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.anthropic.request import build_count
@@ -13,6 +14,7 @@ from gateway.formats.native import NATIVE
 from gateway.formats.openai import OPENAI_CLIENT
 from gateway.formats.plain import NDJSON, TEXT
 from gateway.routing import Caller, Model, Retry, Router, Streaming, Timeouts
+from gateway.rules import FEATURES, Rules
 from gateway.settings import Configuration, ConfigurationError
 from gateway.settings.mistakes import Place, did_you_mean
 from gateway.settings.schema import ModelSettings, is_loopback
@@ -22,11 +24,15 @@ REQUESTS: dict[str, RequestFormat] = {
     "/chat": NATIVE,
     "/v1/messages": CLAUDE_CLIENT,
     "/v1/chat/completions": OPENAI_CLIENT,
+    "/api/chat": AI_SDK,
 }
+# What else may be posted to a path, and how its body is known.
+ALSO: dict[str, tuple[Callable[[bytes], bool], RequestFormat]] = {"/chat": (is_use_chat, AI_SDK)}
 ANSWERS: dict[str, AnswerFormat] = {
     "native": NATIVE,
     "anthropic": CLAUDE_CLIENT,
     "openai": OPENAI_CLIENT,
+    "ai-sdk": AI_SDK,
     "text": TEXT,
     "ndjson": NDJSON,
 }
@@ -87,17 +93,19 @@ def wire(configuration: Configuration) -> Wiring:
         providers = connections.from_environment(configuration, mistakes) or connections.simulators()
     timeouts = Timeouts(**settings.timeouts.model_dump())
     retry = Retry(**settings.retry.model_dump())
+    everybody = Rules(keyed=bool(settings.access.keys))
     models = {
         alias: Model(
             alias,
             _targets(configuration, alias, model, providers, mistakes),
             replace(timeouts, **model.timeouts.model_dump(exclude_unset=True)),
             replace(retry, **model.retry.model_dump(exclude_unset=True)),
+            _rules(configuration, alias, model, mistakes),
         )
         for alias, model in settings.models.items()
     }
     if "default" not in models and (zero or not models):
-        models["default"] = Model("default", (_default_target(configuration, next(iter(providers.values()))),), timeouts, retry)
+        models["default"] = Model("default", (_default_target(configuration, next(iter(providers.values()))),), timeouts, retry, everybody)
     access = _access(configuration, models, mistakes)
     server = _server(configuration, timeouts, access, mistakes)
     if mistakes:
@@ -107,7 +115,7 @@ def wire(configuration: Configuration) -> Wiring:
     return Wiring(
         providers=providers,
         models=models,
-        router=Router(models, direct, timeouts, retry),
+        router=Router(models, direct, timeouts, retry, everybody),
         timeouts=timeouts,
         retry=retry,
         streaming=Streaming(**settings.streaming.model_dump()),
@@ -128,6 +136,20 @@ def _targets(
             sentence = f"names an unknown provider{did_you_mean(provider, providers)}"
             mistakes.append(configuration.mistake(("models", alias, "targets", index), sentence))
     return tuple(targets)
+
+
+def _rules(configuration: Configuration, alias: str, model: ModelSettings, mistakes: list[str]) -> Rules:
+    default, cap = model.max_tokens.default, model.max_tokens.cap
+    if default is not None and cap is not None and default > cap:
+        mistakes.append(configuration.mistake(("models", alias, "max_tokens", "default"), f"expected at most the cap, which is {cap}"))
+    return Rules(
+        system=model.system,
+        default=default,
+        cap=cap,
+        allow=frozenset(FEATURES if model.allow is None else model.allow),
+        extra=None if model.extra_allowed is None else frozenset(model.extra_allowed),
+        keyed=bool(configuration.settings.access.keys),
+    )
 
 
 def _target(connection: Connection, model: str = "") -> Target:

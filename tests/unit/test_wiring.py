@@ -10,6 +10,7 @@ from gateway.connections import PRESETS, UPSTREAMS, resolved
 from gateway.errors import RequestRefused
 from gateway.formats import Quirks
 from gateway.routing import Caller, Retry, Streaming, Timeouts
+from gateway.rules import Rules
 from gateway.settings import ConfigurationError, load
 from gateway.wiring import ANSWERS, REQUESTS, Access, Server, Wiring, wire
 
@@ -402,6 +403,25 @@ def test_a_models_own_times_and_tries_replace_the_global_ones_key_by_key(wired: 
 def test_provider_slash_model_has_the_global_times(wired: Wire) -> None:
     model = wired("timeouts: {idle: none}\nretry: {attempts: 1}").router.resolve("simulator/x")
     assert (model.timeouts.idle, model.retry.attempts) == (None, 1)
+
+
+def test_an_aliass_rules_come_through(wired: Wire) -> None:
+    rows = "system: Hello, max_tokens: {default: 5, cap: 9}, allow: [tools], extra_allowed: [seed]"
+    wiring = wired(f"models: {{a: {{targets: [simulator/x], {rows}}}, b: {{targets: [simulator/x]}}}}")
+    assert wiring.models["a"].rules == Rules("Hello", 5, 9, frozenset({"tools"}), frozenset({"seed"}))
+    assert wiring.models["b"].rules == wiring.router.resolve("simulator/x").rules == Rules()
+
+
+def test_where_callers_have_keys_only_what_is_listed_passes(wired: Wire) -> None:
+    keys = f"access: {{direct_models: true, keys: {{web: {{sha256: {'0' * 64!r}}}}}}}"
+    wiring = wired(f"models: {{b: {{targets: [simulator/x]}}}}\n{keys}")
+    assert wiring.models["b"].rules == wiring.router.resolve("simulator/x").rules == Rules(keyed=True)
+
+
+def test_a_default_above_the_cap_is_one_sentence(wired: Wire) -> None:
+    assert mistakes(wired, "models: {a: {targets: [simulator/x], max_tokens: {default: 10, cap: 9}}}") == [
+        "models.a.max_tokens.default (gateway.yaml line 1): expected at most the cap, which is 9"
+    ]
 
 
 def test_a_target_of_an_unknown_provider_is_one_sentence(wired: Wire) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway import json_text
-from gateway.chat import ChatRequest, Content, Message, Particulars
+from gateway.chat import WRITTEN, ChatRequest, Content, Message, Particulars
 from gateway.errors import RequestRefused
 from gateway.formats import Provider, Target, UpstreamRequest
 from gateway.formats.anthropic import terms
@@ -26,10 +26,8 @@ COUNTED = frozenset(("model", "messages", "system", "tools", "tool_choice", "thi
 }  # fmt: skip
 NONE = Particulars("anthropic")
 
-# Keys that the gateway writes itself, so that `extra` may not: what was validated must be what is sent.
-OWN_KEYS = frozenset(
-    ("model", "messages", "system", "max_tokens", "stream", "stream_options", "temperature", "top_p", "stop_sequences", "n")
-) | {"tools", "tool_choice", "thinking", "output_config", "response_format", "effort", "metadata"}
+# Keys that `extra` may not write.
+OWN_KEYS = WRITTEN | {"thinking", "output_config", "effort", "metadata"}
 
 
 def build(request: ChatRequest, target: Target) -> UpstreamRequest:

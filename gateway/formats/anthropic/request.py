@@ -100,8 +100,7 @@ def _headers(provider: Provider, betas: tuple[str, ...]) -> tuple[tuple[str, str
         "accept-encoding": "identity",
         "anthropic-version": provider.version,
     }
-    if provider.key is not None:
-        headers |= {"x-api-key": provider.key} if provider.auth == "x-api-key" else {"authorization": f"Bearer {provider.key}"}
+    headers |= dict(provider.credentials)
     headers |= {name.lower(): value for name, value in provider.headers.items()}
     if betas:
         configured = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",") if beta.strip()]
@@ -167,13 +166,15 @@ def _content(content: Content, path: str, provider: Provider, warnings: _Warning
     if isinstance(content, str):
         return content
     kept: list[Json] = []
+    echo = provider.quirks.echo_reasoning
+    echoed = echo == "always" or (echo == "tool_turns" and any(block.get("type") == "tool_use" for block in content))
     for number, block in enumerate(content):
         if not provider.quirks.url_sources:
             _refuse_urls(block, f"{path}[{number}]")
         match block.get("type"):
             case "text" if _is_empty_text(block):
                 continue
-            case "thinking" if not block.get("signature"):
+            case "thinking" if not (block.get("signature") or echoed):
                 warnings.add("thinking without a signature left out")
                 continue
             case "tool_use":

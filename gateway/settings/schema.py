@@ -11,7 +11,9 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, SecretStr, create_model
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from gateway.formats import Quirks
+from gateway.chat import WRITTEN
+from gateway.formats import Auth, Quirks
+from gateway.rules import Feature
 
 SIMULATOR = "simulator:"
 PREFIX = "GATEWAY_"
@@ -178,8 +180,8 @@ class ProviderSettings(Closed):
     headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict, description="Further headers of each request.")
     query: dict[str, SecretStr] = Field(default_factory=dict, description="Query parameters of each request.")
     body: dict[str, Any] = Field(default_factory=dict, description="Keys merged into the body of each request.")
-    auth: Literal["x-api-key", "bearer"] | None = Field(
-        default=None, description="The header the key goes into; by default x-api-key for anthropic, bearer for openai."
+    auth: Auth | None = Field(
+        default=None, description="The header the key goes into; by default the preset's, else x-api-key for anthropic, bearer for others."
     )
     version: Annotated[str, _matching(_KEY, "expected a version such as 2023-06-01")] = Field(
         default="2023-06-01", description="The anthropic-version header."
@@ -215,6 +217,19 @@ class RetrySettings(Closed):
     max_retry_after: Annotated[float, _seconds(0)] = Field(default=10.0, description="The longest Retry-After that is waited for.")
 
 
+class MaxTokensSettings(Closed):
+    """How long an answer may be, in tokens."""
+
+    default: int | None = Field(default=None, ge=1, description="For who asks for none; else the cap, else 8192 for Claude.")
+    cap: int | None = Field(default=None, ge=1, description="What more is lowered to.")
+
+
+def _passable(key: str) -> str:
+    if key in WRITTEN:
+        raise ValueError("the gateway writes this key itself: no caller can send another one past it")
+    return key
+
+
 class ModelSettings(Closed):
     """A name that callers use, and what stands behind it."""
 
@@ -223,6 +238,15 @@ class ModelSettings(Closed):
     )
     timeouts: ModelTimeouts = Field(default_factory=ModelTimeouts, description="Where they differ from the global ones.")
     retry: RetrySettings = Field(default_factory=RetrySettings, description="Where it differs from the global one.")
+    system: str | None = Field(default=None, min_length=1, description="A text that is put before the caller's own system prompt.")
+    max_tokens: MaxTokensSettings = Field(default_factory=MaxTokensSettings, description="How long an answer may be.")
+    allow: list[Feature] | None = Field(default=None, max_length=100, description="What callers may use; by default everything.")
+    extra_allowed: list[Annotated[str, AfterValidator(_passable)]] | None = Field(
+        default=None,
+        max_length=1000,
+        description="The request keys beyond the vocabulary that callers may send, in extra and in other formats; "
+        "by default all, or, where callers have keys, those that the format documents.",
+    )
 
 
 class StreamingSettings(Closed):

@@ -224,7 +224,7 @@ def test_thinking_in_anthropics_words_reaches_claude_and_in_its_own_a_lookalike(
 def test_what_only_openai_has_words_for_reaches_only_its_likes() -> None:
     more = {"seed": 1, "presence_penalty": 0.5, "metadata": {"a": "b"}, "some_vendors_key": [1]}
     request = asked(**more)
-    assert request.particulars == Particulars("openai", body=more)
+    assert request.particulars == Particulars("openai", body=more, unvetted=("some_vendors_key",))
     assert body_to(OPENAI, request).items() >= more.items()
     assert not body_to(ANTHROPIC, request).keys() & more.keys()
 

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway import json_text
-from gateway.chat import ChatRequest, Content, Message, Particulars
+from gateway.chat import WRITTEN, ChatRequest, Content, Message, Particulars
 from gateway.errors import RequestRefused
 from gateway.formats import Provider, Target, UpstreamRequest
 from gateway.formats.anthropic import terms
@@ -26,10 +26,8 @@ COUNTED = frozenset(("model", "messages", "system", "tools", "tool_choice", "thi
 }  # fmt: skip
 NONE = Particulars("anthropic")
 
-# Keys that the gateway writes itself, so that `extra` may not: what was validated must be what is sent.
-OWN_KEYS = frozenset(
-    ("model", "messages", "system", "max_tokens", "stream", "stream_options", "temperature", "top_p", "stop_sequences", "n")
-) | {"tools", "tool_choice", "thinking", "output_config", "response_format", "effort", "metadata"}
+# Keys that `extra` may not write.
+OWN_KEYS = WRITTEN | {"thinking", "output_config", "effort", "metadata"}
 
 
 def build(request: ChatRequest, target: Target) -> UpstreamRequest:
@@ -102,8 +100,7 @@ def _headers(provider: Provider, betas: tuple[str, ...]) -> tuple[tuple[str, str
         "accept-encoding": "identity",
         "anthropic-version": provider.version,
     }
-    if provider.key is not None:
-        headers |= {"x-api-key": provider.key} if provider.auth == "x-api-key" else {"authorization": f"Bearer {provider.key}"}
+    headers |= dict(provider.credentials)
     headers |= {name.lower(): value for name, value in provider.headers.items()}
     if betas:
         configured = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",") if beta.strip()]
@@ -169,13 +166,15 @@ def _content(content: Content, path: str, provider: Provider, warnings: _Warning
     if isinstance(content, str):
         return content
     kept: list[Json] = []
+    echo = provider.quirks.echo_reasoning
+    echoed = echo == "always" or (echo == "tool_turns" and any(block.get("type") == "tool_use" for block in content))
     for number, block in enumerate(content):
         if not provider.quirks.url_sources:
             _refuse_urls(block, f"{path}[{number}]")
         match block.get("type"):
             case "text" if _is_empty_text(block):
                 continue
-            case "thinking" if not block.get("signature"):
+            case "thinking" if not (block.get("signature") or echoed):
                 warnings.add("thinking without a signature left out")
                 continue
             case "tool_use":

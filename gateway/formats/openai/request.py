@@ -8,18 +8,17 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway import json_text
-from gateway.chat import ChatRequest
+from gateway.chat import WRITTEN, ChatRequest
 from gateway.formats import Provider, Target, UpstreamRequest
 from gateway.formats.openai.history import History, refusal, word
 from gateway.formats.openai.stream import OpenAIDecoder
 from gateway.json_text import Json
 
 # What the gateway writes, or what would change the answer into something that it does not read.
-OWN_KEYS = frozenset({
-    "model", "messages", "system", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "temperature", "top_p",
-    "stop", "stop_sequences", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format",
-    "reasoning_effort", "user",
-})  # fmt: skip
+OWN_KEYS = WRITTEN | {
+    "max_completion_tokens", "stop", "parallel_tool_calls", "functions", "function_call", "reasoning_effort", "user", "audio", "best_of",
+    "echo", "modalities",
+}  # fmt: skip
 
 
 class OpenAIFormat:
@@ -80,13 +79,8 @@ OPENAI = OpenAIFormat()
 
 def _headers(provider: Provider) -> tuple[tuple[str, str], ...]:
     headers = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
-    if provider.key:
-        if provider.auth == "bearer":
-            headers["authorization"] = f"Bearer {provider.key}"
-        else:
-            headers["x-api-key"] = provider.key
-    # The operator's come last and replace ours: Azure wants its key in a header of its own.
-    headers |= {name.lower(): value for name, value in provider.headers.items()}
+    # The operator's come last and replace ours.
+    headers |= {**dict(provider.credentials), **{name.lower(): value for name, value in provider.headers.items()}}
     return tuple(headers.items())
 
 

@@ -20,7 +20,10 @@ class Preset:
 
 PRESETS: dict[str, Preset] = {
     # max_tokens is deprecated and refused by reasoning models: platform.openai.com/docs/api-reference/chat/create
-    "openai": Preset("https://api.openai.com/v1", Quirks(max_tokens_field="max_completion_tokens", url_sources=True)),
+    # An id longer than 40 characters is refused: community.openai.com/t/1117388
+    "openai": Preset(
+        "https://api.openai.com/v1", Quirks(max_tokens_field="max_completion_tokens", url_sources=True, tool_ids="at_most_40")
+    ),
     # Thinking mode answers 400 where a turn with tool calls comes back without its reasoning: api-docs.deepseek.com/guides/thinking_mode
     "deepseek": Preset("https://api.deepseek.com/v1", Quirks(echo_reasoning="tool_turns")),
     # A self-hosted server would fetch URLs from inside: no url_sources. `delta.reasoning` since 0.11: docs.vllm.ai
@@ -33,8 +36,10 @@ PRESETS: dict[str, Preset] = {
     "openrouter": Preset("https://openrouter.ai/api/v1", Quirks(url_sources=True)),
     # stream_options are refused with 422, and usage comes without asking: github.com/avante-corp/avante.nvim/issues/2347
     # prompt_tokens leave the audio out; a system message after the first turn was refused: docs.mistral.ai/api
+    # Ids of calls are exactly nine letters and digits: github.com/mistralai/mistral-common
     "mistral": Preset(
-        "https://api.mistral.ai/v1", Quirks(stream_usage=False, url_sources=True, audio_excluded=True, later_system="reminder")
+        "https://api.mistral.ai/v1",
+        Quirks(stream_usage=False, url_sources=True, audio_excluded=True, later_system="reminder", tool_ids="alphanumeric_9"),
     ),
     # Empty ids on later fragments: help.aliyun.com/zh/model-studio/compatibility-of-openai-with-dashscope
     "dashscope": Preset("https://dashscope.aliyuncs.com/compatible-mode/v1", Quirks(url_sources=True)),

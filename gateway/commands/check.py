@@ -7,11 +7,12 @@ from dataclasses import asdict, fields
 
 from gateway.commands import Paint, configuration, seconds, table, url
 from gateway.commands.serve import targets
+from gateway.connections import Connection
 from gateway.formats import Quirks
 from gateway.routing import Caller, Model
 from gateway.rules import FEATURES, Rules
 from gateway.settings.schema import SIMULATOR
-from gateway.wiring import Access, Connection, Server, Wiring, wire
+from gateway.wiring import Access, Server, Wiring, wire
 
 
 def run(arguments: Mapping[str, str | None]) -> int:

@@ -26,7 +26,7 @@ class Quirks:
     done_is_finish: `[DONE]` without a finish reason ends the answer properly (some relays invent it)
     stream_usage: the provider is asked for `stream_options.include_usage`
     max_tokens_field: the request key for `max_tokens`
-    echo_reasoning: whether earlier thinking is sent back as `reasoning_content`
+    echo_reasoning: whether earlier thinking is sent back: as `reasoning_content`, or to Claude's lookalikes without a signature
     url_sources: images and documents may be given by URL: the provider fetches them, not something inside our network
     tool_ids: what ids of tool calls may look like (at_most_40 characters, nine letters and digits, …); others are replaced
     later_system: a system message in mid-conversation keeps its place, or becomes user text marked as a reminder
@@ -49,6 +49,23 @@ class Quirks:
     refuses: tuple[str, ...] = ()
 
 
+Auth = Literal["bearer", "x-api-key", "api-key"]
+"""The header that the key goes into: `Authorization: Bearer`, or the one of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A lookalike as a row: where it is, and how it differs from its format's documents. Configuration overrides single fields.
+
+    `base_url`: None where everybody has an address of their own (local servers, Azure), to which `path` is added if it has none.
+    """
+
+    base_url: str | None
+    quirks: Quirks = Quirks()
+    auth: Auth | None = None  # None: the format's usual one
+    path: str = "/v1"
+
+
 @dataclass(frozen=True, slots=True)
 class Provider:
     """A configured service. `base_url` is resolved (the format appends its own path); `key` goes out in `auth`'s header."""
@@ -56,13 +73,20 @@ class Provider:
     name: str
     base_url: str
     key: str | None = field(default=None, repr=False)
-    auth: Literal["x-api-key", "bearer"] = "bearer"
+    auth: Auth = "bearer"
     version: str = "2023-06-01"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: Json = field(default_factory=dict)
     quirks: Quirks = Quirks()
     hidden: tuple[str, ...] = field(default=(), repr=False)  # what else is secret on the way to it
+
+    @property
+    def credentials(self) -> tuple[tuple[str, str], ...]:
+        """The header that holds the key, if there is one."""
+        if not self.key:
+            return ()
+        return (("authorization", f"Bearer {self.key}"),) if self.auth == "bearer" else ((self.auth, self.key),)
 
     @property
     def secrets(self) -> tuple[str, ...]:

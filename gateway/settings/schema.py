@@ -12,7 +12,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from gateway.chat import WRITTEN
-from gateway.formats import Quirks
+from gateway.formats import Auth, Quirks
 from gateway.rules import Feature
 
 SIMULATOR = "simulator:"
@@ -180,8 +180,8 @@ class ProviderSettings(Closed):
     headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict, description="Further headers of each request.")
     query: dict[str, SecretStr] = Field(default_factory=dict, description="Query parameters of each request.")
     body: dict[str, Any] = Field(default_factory=dict, description="Keys merged into the body of each request.")
-    auth: Literal["x-api-key", "bearer"] | None = Field(
-        default=None, description="The header the key goes into; by default x-api-key for anthropic, bearer for openai."
+    auth: Auth | None = Field(
+        default=None, description="The header the key goes into; by default the preset's, else x-api-key for anthropic, bearer for others."
     )
     version: Annotated[str, _matching(_KEY, "expected a version such as 2023-06-01")] = Field(
         default="2023-06-01", description="The anthropic-version header."

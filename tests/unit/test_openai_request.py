@@ -9,7 +9,7 @@ import pytest
 from gateway.chat import ChatRequest, Message
 from gateway.errors import RequestRefused
 from gateway.formats import Provider, Quirks, Target, UpstreamRequest
-from gateway.formats.openai import OPENAI, PRESETS
+from gateway.formats.openai import OPENAI
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 PNG_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -320,24 +320,6 @@ def test_what_only_claude_understands_is_left_out_with_a_warning() -> None:
 
 def test_a_last_message_of_the_assistants_is_passed_on() -> None:
     assert messages(("user", "hi"), ("assistant", "Once"))[-1] == {"role": "assistant", "content": "Once"}
-
-
-def test_every_preset_has_a_resolved_base_url_or_none() -> None:
-    assert {
-        "openai",
-        "deepseek",
-        "vllm",
-        "ollama",
-        "groq",
-        "openrouter",
-        "mistral",
-        "moonshot",
-        "zhipu",
-        "xai",
-        "llama_cpp",
-    } <= PRESETS.keys()
-    for preset in PRESETS.values():
-        assert preset.base_url is None or (preset.base_url.startswith("http") and not preset.base_url.endswith("/"))
 
 
 def test_a_decoder_is_made_fresh_for_each_attempt() -> None:

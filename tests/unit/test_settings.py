@@ -366,7 +366,7 @@ def test_anchors_and_merge_keys_work(read: Read) -> None:
             "expected printable ASCII characters on one line",
         ),
         ("providers: {a: {type: openai, proxy: 'socks5://x'}}", "providers.a.proxy", 1, "expected the http:// or https:// URL of a proxy"),
-        ("providers: {a: {type: openai, auth: basic}}", "providers.a.auth", 1, "expected x-api-key or bearer"),
+        ("providers: {a: {type: openai, auth: basic}}", "providers.a.auth", 1, "expected bearer or x-api-key or api-key"),
         ("models: {d: {targets: []}}", "models.d.targets", 1, "expected at least one"),
         ("models: {d: {targets: a/b}}", "models.d.targets", 1, "expected a list"),
         ("models: {d: {}}", "models.d.targets", 1, "is missing: provider/model, in the order in which they are tried"),

@@ -102,8 +102,7 @@ def _headers(provider: Provider, betas: tuple[str, ...]) -> tuple[tuple[str, str
         "accept-encoding": "identity",
         "anthropic-version": provider.version,
     }
-    if provider.key is not None:
-        headers |= {"x-api-key": provider.key} if provider.auth == "x-api-key" else {"authorization": f"Bearer {provider.key}"}
+    headers |= dict(provider.credentials)
     headers |= {name.lower(): value for name, value in provider.headers.items()}
     if betas:
         configured = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",") if beta.strip()]
@@ -136,7 +135,7 @@ def _messages(messages: list[Message], leading: int, provider: Provider, particu
     # Claude answers 400 to any other character in an id; a look-alike whose row says more has a narrower rule.
     ids = provider.quirks.tool_ids
     for number, message in paired(messages, "word" if ids == "any" else ids, mended, leading):
-        content = _content(message.content, f"messages[{number}].content", warnings)
+        content = _content(message.content, f"messages[{number}].content", provider, warnings)
         if message.role != "tool":
             results = None
         match message.role:
@@ -171,16 +170,18 @@ def _reminder(content: Content) -> Content:
     return [{**block, "text": marked(block["text"])} if isinstance(block.get("text"), str) else block for block in content]
 
 
-def _content(content: Content, path: str, warnings: _Warnings) -> Content:
+def _content(content: Content, path: str, provider: Provider, warnings: _Warnings) -> Content:
     """The blocks as they came, without those that Claude refuses; `""` if none is left."""
     if isinstance(content, str):
         return content
     kept: list[Json] = []
+    echo = provider.quirks.echo_reasoning
+    echoed = echo == "always" or (echo == "tool_turns" and any(block.get("type") == "tool_use" for block in content))
     for number, block in enumerate(content):
         match block.get("type"):
             case "text" if _is_empty_text(block):
                 continue
-            case "thinking" if not block.get("signature"):
+            case "thinking" if not (block.get("signature") or echoed):
                 warnings.add("thinking without a signature left out")
                 continue
             case "tool_use":

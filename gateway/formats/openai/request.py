@@ -79,13 +79,8 @@ OPENAI = OpenAIFormat()
 
 def _headers(provider: Provider) -> tuple[tuple[str, str], ...]:
     headers = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
-    if provider.key:
-        if provider.auth == "bearer":
-            headers["authorization"] = f"Bearer {provider.key}"
-        else:
-            headers["x-api-key"] = provider.key
-    # The operator's come last and replace ours: Azure wants its key in a header of its own.
-    headers |= {name.lower(): value for name, value in provider.headers.items()}
+    # The operator's come last and replace ours.
+    headers |= {**dict(provider.credentials), **{name.lower(): value for name, value in provider.headers.items()}}
     return tuple(headers.items())
 
 

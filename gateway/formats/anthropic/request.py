@@ -40,6 +40,8 @@ def build(request: ChatRequest, target: Target) -> UpstreamRequest:
     if system := _system(request, leading):
         body["system"] = system
     body |= options(request, target, body["max_tokens"], warnings)
+    if provider.quirks.prefill == "refuse" and messages[-1]["role"] == "assistant":
+        raise invalid("messages: the last one is the assistant's, which this provider does not continue; end with a user message")
     for key in request.extra:
         if key in OWN_KEYS:
             raise invalid(f"extra.{key}: the gateway writes this key itself")
@@ -181,6 +183,8 @@ def _content(content: Content, path: str, provider: Provider, warnings: Warnings
                 kept.append(_tool_use(block, f"{path}[{number}]"))
             case "tool_result":
                 kept.append(_result_block(block))
+            case "image" if "detail" in block:  # OpenAI's word
+                kept.append({key: value for key, value in block.items() if key != "detail"})
             case _:
                 kept.append(block)
     return kept or ""

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from gateway.chat import ChatRequest
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.events import Event
+from gateway.formats.calls import Ids
 from gateway.json_text import Json
 from gateway.usage import Usage
 
@@ -27,6 +28,7 @@ class Quirks:
     max_tokens_field: the request key for `max_tokens`
     echo_reasoning: whether earlier thinking is sent back: as `reasoning_content`, or to Claude's lookalikes without a signature
     url_sources: images and documents may be given by URL: the provider fetches them, not something inside our network
+    tool_ids: what ids of tool calls may look like (at_most_40 characters, nine letters and digits, …); others are replaced
     later_system: a system message in mid-conversation keeps its place, or becomes user text marked as a reminder
     reasoning_excluded: `completion_tokens` leaves the reasoning tokens out, so they are added (xAI)
     audio_excluded: `prompt_tokens` leaves the audio tokens out, so they are added (Mistral)
@@ -40,6 +42,7 @@ class Quirks:
     max_tokens_field: str = "max_tokens"
     echo_reasoning: Literal["never", "tool_turns", "always"] = "never"
     url_sources: bool = False
+    tool_ids: Ids = "any"
     later_system: Literal["keep", "reminder"] = "keep"
     reasoning_excluded: bool = False
     audio_excluded: bool = False

@@ -171,11 +171,9 @@ def test_tool_messages_become_one_user_message_of_results() -> None:
         Message("tool", "one", tool_use_id="a"),
         Message("tool", [image], tool_call_id="b"),
         Message("user", "go on"),
-        Message("assistant", "…"),
-        Message("tool", "late", tool_use_id="c"),
     ]
     sent = body(messages)["messages"]
-    assert [message["role"] for message in sent] == ["user", "assistant", "user", "user", "assistant", "user"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "user", "user"]
     assert sent[2]["content"] == [
         {"type": "tool_result", "tool_use_id": "a", "content": "one"},
         {"type": "tool_result", "tool_use_id": "b", "content": [image]},
@@ -191,10 +189,9 @@ def test_ids_that_claude_refuses_are_mapped_alike_in_call_and_result() -> None:
         *HI,
         Message("assistant", [{"type": "tool_use", "id": "functions.f:0", "name": "f", "input": {}}]),
         Message("user", [{"type": "tool_result", "tool_use_id": "functions.f:0", "content": "x"}]),
-        Message("tool", "x", tool_call_id="functions.f:0"),
     ]
     sent = body(messages)["messages"]
-    ids = {sent[1]["content"][0]["id"], sent[2]["content"][0]["tool_use_id"], sent[3]["content"][0]["tool_use_id"]}
+    ids = {sent[1]["content"][0]["id"], sent[2]["content"][0]["tool_use_id"]}
     assert len(ids) == 1
     assert "." not in ids.pop()
 
@@ -257,11 +254,13 @@ URL = {"type": "image", "source": {"type": "url", "url": "http://169.254.169.254
     ],
 )
 def test_urls_are_refused_by_place_unless_the_provider_fetches_them_outside(block: dict[str, Any], place: str) -> None:
-    messages = [*HI, Message("user", [{"type": "text", "text": "x"}, block])]
+    call = Message("assistant", [{"type": "tool_use", "id": "a", "name": "f", "input": {}}])
+    messages = [*HI, *([call] if block["type"] == "tool_result" else []), Message("user", [block])]
     failed = refused(messages)
-    assert failed.message == f"messages[1].content[1]{place}: this model takes no URL sources; send the content as base64."
+    where = f"messages[{len(messages) - 1}].content[0]{place}"
+    assert failed.message == f"{where}: this model takes no URL sources; send the content as base64."
     assert "169.254" not in failed.message
-    assert body(messages, target(quirks=Quirks(url_sources=True)))["messages"][1]["content"][1] == block
+    assert body(messages, target(quirks=Quirks(url_sources=True)))["messages"][-1]["content"] == [block]
 
 
 def test_a_url_in_a_tool_message_is_refused_too() -> None:

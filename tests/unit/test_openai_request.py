@@ -138,6 +138,9 @@ def test_tool_choices_are_translated(choice: dict[str, Any], expected: dict[str,
     assert "tool_choice" not in body({"tool_choice": choice})
 
 
+CALLED = {"role": "assistant", "content": [USE]}
+
+
 @pytest.mark.parametrize(
     ("asked", "path"),
     [
@@ -168,9 +171,9 @@ def test_tool_choices_are_translated(choice: dict[str, Any], expected: dict[str,
             {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64"}}]}]},
             "messages[0].content[0].source",
         ),
-        ({"messages": [{"role": "user", "content": [result(7)]}]}, "messages[0].content[0].content"),
-        ({"messages": [{"role": "user", "content": [result([7])]}]}, "messages[0].content[0].content[0]"),
-        ({"messages": [{"role": "user", "content": [result([{"type": "browser_state"}])]}]}, "messages[0].content[0].content[0]"),
+        ({"messages": [CALLED, {"role": "user", "content": [result(7)]}]}, "messages[1].content[0].content"),
+        ({"messages": [CALLED, {"role": "user", "content": [result([7])]}]}, "messages[1].content[0].content[0]"),
+        ({"messages": [CALLED, {"role": "user", "content": [result([{"type": "browser_state"}])]}]}, "messages[1].content[0].content[0]"),
         ({"system": [PNG]}, "system[0]"),
     ],
 )

@@ -6,6 +6,7 @@ is what Claude is known to answer with 400: empty text, thinking that nobody sig
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from msgspec import UNSET
@@ -15,6 +16,7 @@ from gateway.chat import WRITTEN, ChatRequest, Content, Message, Particulars
 from gateway.errors import RequestRefused
 from gateway.formats import Provider, Target, UpstreamRequest
 from gateway.formats.anthropic import terms
+from gateway.formats.calls import paired
 from gateway.json_text import Json
 
 # Claude requires the field; long enough for an answer, short enough for every model.
@@ -127,7 +129,12 @@ def _system(request: ChatRequest, leading: int) -> Content:
 def _messages(messages: list[Message], leading: int, provider: Provider, particulars: Particulars, warnings: _Warnings) -> list[Json]:
     written: list[Json] = []
     results: list[Json] | None = None
-    for number, message in enumerate(messages[leading:], leading):
+    if not provider.quirks.url_sources:
+        _refuse_urls(messages)
+    mended: list[str] = []
+    # Claude answers 400 to any other character in an id; a look-alike whose row says more has a narrower rule.
+    ids = provider.quirks.tool_ids
+    for number, message in paired(messages, "word" if ids == "any" else ids, mended, leading):
         content = _content(message.content, f"messages[{number}].content", provider, warnings)
         if message.role != "tool":
             results = None
@@ -142,6 +149,8 @@ def _messages(messages: list[Message], leading: int, provider: Provider, particu
                 written.append({"role": "user", "content": _reminder(content)})
             case "system" | "user" | "assistant":
                 written.append({"role": message.role, "content": content, **particulars.messages.get(number, {})})
+    for warning in mended:
+        warnings.add(warning)
     return written
 
 
@@ -149,7 +158,7 @@ def _tool_result(message: Message, content: Content, number: int) -> Json:
     call = message.tool_use_id or message.tool_call_id
     if not call:
         raise _invalid(f"messages[{number}].tool_use_id: a tool message names the call that it answers")
-    return {"type": "tool_result", "tool_use_id": terms.tool_id(call), "content": content}
+    return {"type": "tool_result", "tool_use_id": call, "content": content}
 
 
 def _reminder(content: Content) -> Content:
@@ -169,8 +178,6 @@ def _content(content: Content, path: str, provider: Provider, warnings: _Warning
     echo = provider.quirks.echo_reasoning
     echoed = echo == "always" or (echo == "tool_turns" and any(block.get("type") == "tool_use" for block in content))
     for number, block in enumerate(content):
-        if not provider.quirks.url_sources:
-            _refuse_urls(block, f"{path}[{number}]")
         match block.get("type"):
             case "text" if _is_empty_text(block):
                 continue
@@ -187,12 +194,8 @@ def _content(content: Content, path: str, provider: Provider, warnings: _Warning
 
 
 def _tool_use(block: Json, path: str) -> Json:
-    given, call = block.get("input"), block.get("id")
-    if isinstance(given, str):
-        block = {**block, "input": _arguments(given, f"{path}.input")}
-    if isinstance(call, str) and terms.tool_id(call) != call:
-        block = {**block, "id": terms.tool_id(call)}
-    return block
+    given = block.get("input")
+    return {**block, "input": _arguments(given, f"{path}.input")} if isinstance(given, str) else block
 
 
 def _arguments(text: str, path: str) -> Json:
@@ -207,9 +210,7 @@ def _arguments(text: str, path: str) -> Json:
 
 
 def _result_block(block: Json) -> Json:
-    call, content = block.get("tool_use_id"), block.get("content")
-    if isinstance(call, str) and terms.tool_id(call) != call:
-        block = {**block, "tool_use_id": terms.tool_id(call)}
+    content = block.get("content")
     if isinstance(content, list) and any(_is_empty_text(part) for part in content):
         block = {**block, "content": [part for part in content if not _is_empty_text(part)] or ""}
     return block
@@ -220,9 +221,10 @@ def _is_empty_text(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and block.get("text") == ""
 
 
-def _refuse_urls(block: Json, path: str) -> None:
+def _refuse_urls(messages: list[Message]) -> None:
     """A self-hosted provider would fetch the address from inside our network."""
-    for place, part in _parts(block, path):
+    everything = (_parts(f"messages[{number}].content", message.content) for number, message in enumerate(messages))
+    for place, part in chain.from_iterable(everything):
         source, image = part.get("source"), part.get("image_url")
         if isinstance(source, dict) and source.get("type") == "url":
             place = f"{place}.source"
@@ -233,9 +235,9 @@ def _refuse_urls(block: Json, path: str) -> None:
         raise _invalid(f"{place}: this model takes no URL sources; send the content as base64")
 
 
-def _parts(block: Json, path: str) -> Iterator[tuple[str, Json]]:
-    """A block and the blocks inside it: those of a tool's result, and of a document made of blocks."""
-    waiting = [(path, block)]
+def _parts(path: str, content: Content) -> Iterator[tuple[str, Json]]:
+    """The blocks and those inside them: in a tool's result, and in a document made of blocks."""
+    waiting = [] if isinstance(content, str) else [(f"{path}[{number}]", block) for number, block in reversed(list(enumerate(content)))]
     while waiting:
         path, block = waiting.pop()
         yield path, block

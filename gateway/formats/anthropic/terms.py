@@ -1,6 +1,5 @@
-"""Claude's words that are not the gateway's own: token counts, sampling parameters by model, tool ids."""
+"""Claude's words that are not the gateway's own: token counts, sampling parameters by model."""
 
-import hashlib
 import re
 from typing import Any
 
@@ -23,8 +22,6 @@ MODEL = re.compile(
 NO_SAMPLING = {"opus": (4, 7), "sonnet": (5, 0), "haiku": (5, 0), "fable": (0, 0)}
 # And from this one to both at once: "`temperature` and `top_p` cannot both be specified for this model."
 ONE_SAMPLING = {"opus": (4, 1), "sonnet": (4, 5), "haiku": (4, 5), "fable": (0, 0)}
-
-TOOL_ID = re.compile(r"[a-zA-Z0-9_-]+")
 
 
 def refused_sampling(model: str, version: str, given: tuple[str, ...]) -> tuple[str, ...]:
@@ -49,11 +46,3 @@ def usage(said: Any) -> Json:
         return {}
     counted = {key: token_count(value) if key in COUNTS else value for key, value in said.items() if key != "estimated"}
     return {key: value for key, value in counted.items() if key not in COUNTS or value is not None}
-
-
-def tool_id(given: str) -> str:
-    """An id that Claude takes (it answers 400 to any other character), the same for the same id, and no other's."""
-    if TOOL_ID.fullmatch(given):
-        return given
-    digest = hashlib.sha256(given.encode("utf-8", "surrogatepass")).hexdigest()[:12]
-    return f"{re.sub(r'[^a-zA-Z0-9_-]', '_', given)[:40]}_{digest}"

@@ -14,6 +14,7 @@ from gateway import json_text
 from gateway.chat import ChatRequest, Message
 from gateway.errors import RequestRefused
 from gateway.formats import Quirks
+from gateway.formats.calls import paired
 from gateway.json_text import Json
 
 # What Kimi takes for reasoning that is missing in a turn; it refuses an empty string.
@@ -43,7 +44,7 @@ class History:
         self._results: list[Json] = []
         self._images: list[Json] = []
         self._rest: list[Json] = []
-        for number, message in enumerate(request.messages[first:], first):
+        for number, message in paired(request.messages, quirks.tool_ids, self.warnings, first):
             self._message(f"messages[{number}]", message)
         self._end_turn()
 

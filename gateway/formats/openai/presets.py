@@ -11,12 +11,15 @@ MOONSHOT = Preset("https://api.moonshot.ai/v1", Quirks(echo_reasoning="always"))
 # Relays of it were seen to cut frames in the middle; its own path has no /v1: docs.z.ai/api-reference/llm/chat-completion
 ZHIPU = Preset("https://api.z.ai/api/paas/v4", Quirks(url_sources=True))
 
+# An id of a call longer than 40 characters is refused: community.openai.com/t/1117388
+OPENAI = Quirks(max_tokens_field="max_completion_tokens", url_sources=True, tool_ids="at_most_40")
+
 PRESETS: dict[str, Preset] = {
     # max_tokens is deprecated and refused by reasoning models: platform.openai.com/docs/api-reference/chat/create
-    "openai": Preset("https://api.openai.com/v1", Quirks(max_tokens_field="max_completion_tokens", url_sources=True)),
+    "openai": Preset("https://api.openai.com/v1", OPENAI),
     # Either the v1 path, or …/openai/deployments/NAME with `query: {api-version: …}`; a header of its own holds the key of both:
     # learn.microsoft.com/azure/foundry/openai/api-version-lifecycle. Reasoning models refuse max_tokens: …/openai/how-to/reasoning
-    "azure": Preset(None, Quirks(max_tokens_field="max_completion_tokens", url_sources=True), auth="api-key", path="/openai/v1"),
+    "azure": Preset(None, OPENAI, auth="api-key", path="/openai/v1"),
     # Thinking mode answers 400 where a turn with tool calls comes back without its reasoning: api-docs.deepseek.com/guides/thinking_mode
     "deepseek": Preset("https://api.deepseek.com/v1", Quirks(echo_reasoning="tool_turns")),
     # Empty ids on later fragments: help.aliyun.com/zh/model-studio/compatibility-of-openai-with-dashscope
@@ -35,8 +38,10 @@ PRESETS: dict[str, Preset] = {
     "groq": Preset("https://api.groq.com/openai/v1", Quirks(max_tokens_field="max_completion_tokens", url_sources=True)),
     # stream_options are refused with 422, and usage comes without asking: github.com/avante-corp/avante.nvim/issues/2347
     # prompt_tokens leave the audio out; a system message after the first turn was refused: docs.mistral.ai/api
+    # Ids of calls are exactly nine letters and digits: github.com/mistralai/mistral-common
     "mistral": Preset(
-        "https://api.mistral.ai/v1", Quirks(stream_usage=False, url_sources=True, audio_excluded=True, later_system="reminder")
+        "https://api.mistral.ai/v1",
+        Quirks(stream_usage=False, url_sources=True, audio_excluded=True, later_system="reminder", tool_ids="alphanumeric_9"),
     ),
     # completion_tokens leave reasoning out: docs.x.ai/docs/api-reference
     "xai": Preset("https://api.x.ai/v1", Quirks(reasoning_excluded=True, url_sources=True)),

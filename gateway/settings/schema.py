@@ -184,7 +184,7 @@ class UsageSettings(Closed):
 class ProviderSettings(Closed):
     """A service that is asked for answers. From `url` on: keys of type mapped, for a format that is described here."""
 
-    type: Literal["anthropic", "openai", "mapped"] = Field(description="The format it speaks; mapped: one of its own.")
+    type: Literal["anthropic", "openai", "mapped"] = Field(description="The format it speaks.")
     api_key: Key | None = Field(default=None, description="Its key; none for a server that wants none.")
     api_key_file: Path | None = Field(default=None, description="A file that holds the key, instead of api_key.")
     base_url: Annotated[str, AfterValidator(base_url_text)] | None = Field(

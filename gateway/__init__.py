@@ -3,7 +3,7 @@
 Imports point down the floors:
 
     6  wiring       __main__, commands · server (socket, signals) · protocol (one client's connection) · app (routes) ·
-                    wiring (settings → one value) · connections (its providers) · settings
+                    wiring (settings → one value) · connections (its providers) · descriptions (of the mapped ones) · settings
     5  the story    answer (one client) · count_tokens · generation (attempts at the targets)
     4  I/O          telemetry · log · admission · access · upstream (one exchange with a provider) · simulate_server ·
                     play (a script as a provider) · http1 (the transport) · tls

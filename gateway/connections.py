@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from gateway.descriptions import description, misplaced
 from gateway.formats import Auth, Preset, Provider, UpstreamFormat
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.anthropic.presets import PRESETS as CLAUDES
+from gateway.formats.mapped import MappedFormat
 from gateway.formats.openai import OPENAI
 from gateway.formats.openai.presets import PRESETS as OPENAIS
 from gateway.settings import Configuration
@@ -20,7 +22,7 @@ from gateway.settings.schema import SIMULATOR, ProviderSettings, ServerSettings,
 
 UPSTREAMS: dict[str, UpstreamFormat] = {"anthropic": ANTHROPIC, "openai": OPENAI}
 PRESETS: dict[str, dict[str, Preset]] = {"anthropic": CLAUDES, "openai": OPENAIS}
-AUTHS: dict[str, Auth] = {"anthropic": "x-api-key", "openai": "bearer"}
+AUTHS: dict[str, Auth] = {"anthropic": "x-api-key", "openai": "bearer", "mapped": "bearer"}
 NO_PRESET = Preset(None)
 
 
@@ -39,20 +41,19 @@ class Connection:
 def connection(configuration: Configuration, name: str, settings: ProviderSettings, mistakes: list[str]) -> Connection:
     """A provider of the file."""
     place: Place = ("providers", name)
-    kind = settings.type
-    row = _row(kind, settings.base_url) if settings.preset is None else _preset(configuration, place, kind, settings.preset, mistakes)
-    if settings.base_url is None and row is not None and row.base_url is None:
-        mistakes.append(configuration.mistake((*place, "base_url"), f"is missing: preset {settings.preset} has no address of its own"))
-    row = row or NO_PRESET
-    # A row's address is called as it stands: not everybody has a /v1.
-    base_url, transport = _address(kind, settings.base_url, row) if settings.base_url else (row.base_url or "", "http")
+    misplaced(configuration, place, settings, mistakes)
+    if settings.type == "mapped":
+        format_: UpstreamFormat = MappedFormat(description(configuration, place, settings, mistakes))
+    else:
+        format_ = UPSTREAMS[settings.type]
+    row, base_url, transport = _place(configuration, place, settings, mistakes)
     key, key_source = _key(configuration, place, settings, mistakes)
     proxy = settings.proxy.get_secret_value() if settings.proxy else None
     provider = Provider(
         name=name,
         base_url=base_url,
         key=key,
-        auth=settings.auth or row.auth or AUTHS[kind],
+        auth=settings.auth or row.auth or AUTHS[settings.type],
         version=settings.version,
         headers={header: value.get_secret_value() for header, value in settings.headers.items()},
         query={parameter: value.get_secret_value() for parameter, value in settings.query.items()},
@@ -62,12 +63,27 @@ def connection(configuration: Configuration, name: str, settings: ProviderSettin
     )
     return Connection(
         provider,
-        UPSTREAMS[kind],
+        format_,
         transport,
         proxy,
         _ca_file(configuration, place, settings.ca_file, mistakes),
         "none needed" if transport == "simulator" and not key else key_source,
     )
+
+
+def _place(
+    configuration: Configuration, place: Place, settings: ProviderSettings, mistakes: list[str]
+) -> tuple[Preset, str, Literal["http", "simulator"]]:
+    """The row, the base URL and what carries requests to it."""
+    kind = settings.type
+    if kind == "mapped":
+        return NO_PRESET, settings.url or "", "http"
+    row = _row(kind, settings.base_url) if settings.preset is None else _preset(configuration, place, kind, settings.preset, mistakes)
+    if settings.base_url is None and row is not None and row.base_url is None:
+        mistakes.append(configuration.mistake((*place, "base_url"), f"is missing: preset {settings.preset} has no address of its own"))
+    row = row or NO_PRESET
+    # A row's address is called as it stands: not everybody has a /v1.
+    return (row, *(_address(kind, settings.base_url, row) if settings.base_url else (row.base_url or "", "http")))
 
 
 def from_environment(configuration: Configuration, mistakes: list[str]) -> dict[str, Connection]:
@@ -85,9 +101,7 @@ def from_environment(configuration: Configuration, mistakes: list[str]) -> dict[
             continue
         ours = url is not None and _is_here(url, configuration.settings.server)
         if key and ours:
-            mistakes.append(
-                f"{environment.source(url_name)}: is this gateway's own address, which is for its clients"
-            )
+            mistakes.append(f"{environment.source(url_name)}: is this gateway's own address, which is for its clients")
         # Without a key nobody answers at the vendor's address; and the gateway's own is there for other programs to find it.
         if not key and (row.base_url or ours):
             continue

@@ -10,6 +10,7 @@ from gateway.formats.ai_sdk import AI_SDK, is_use_chat
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.anthropic.request import build_count
+from gateway.formats.mapped import MappedFormat
 from gateway.formats.native import NATIVE
 from gateway.formats.openai import OPENAI_CLIENT
 from gateway.formats.plain import NDJSON, TEXT
@@ -105,7 +106,8 @@ def wire(configuration: Configuration) -> Wiring:
         for alias, model in settings.models.items()
     }
     if "default" not in models and (zero or not models):
-        models["default"] = Model("default", (_default_target(configuration, next(iter(providers.values()))),), timeouts, retry, everybody)
+        target = _default_target(configuration, next(iter(providers.values())), mistakes)
+        models["default"] = Model("default", (target,), timeouts, retry, everybody)
     access = _access(configuration, models, mistakes)
     server = _server(configuration, timeouts, access, mistakes)
     if mistakes:
@@ -156,10 +158,15 @@ def _target(connection: Connection, model: str = "") -> Target:
     return Target(connection.provider, connection.format, model)
 
 
-def _default_target(configuration: Configuration, connection: Connection) -> Target:
+def _default_target(configuration: Configuration, connection: Connection, mistakes: list[str]) -> Target:
     """The model that the environment names; Claude has a default, an OpenAI-compatible provider lists its own at first use."""
     if connection.transport == "simulator":
         return _target(connection, "simulator")
+    if isinstance(connection.format, MappedFormat):
+        name = connection.provider.name
+        if connection.format.asks_model:
+            mistakes.append(f"models: is missing: provider {name} lists none; expected a line such as default: {{targets: [{name}/MODEL]}}")
+        return _target(connection, "default")
     values = configuration.environment.values
     if connection.format is ANTHROPIC:
         return _target(connection, values.get("ANTHROPIC_MODEL", "").strip() or CLAUDE)

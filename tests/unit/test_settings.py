@@ -346,7 +346,7 @@ def test_anchors_and_merge_keys_work(read: Read) -> None:
             1,
             "expected none or split or implicit; did you mean split?",
         ),
-        ("providers: {a: {type: antropic}}", "providers.a.type", 1, "expected anthropic or openai; did you mean anthropic?"),
+        ("providers: {a: {type: antropic}}", "providers.a.type", 1, "expected anthropic or openai or mapped; did you mean anthropic?"),
         ("providers: {a: {api_key: x}}", "providers.a.type", 1, "is missing: the format it speaks"),
         ("providers: {a: }", "providers.a", 1, "expected a mapping of keys to values"),
         ("providers: [a]", "providers", 1, "expected a mapping of keys to values"),

@@ -28,6 +28,13 @@ class Quirks:
     max_tokens_field: the request key for `max_tokens`
     echo_reasoning: whether earlier thinking is sent back: as `reasoning_content`, or to Claude's lookalikes without a signature
     url_sources: images and documents may be given by URL: the provider fetches them, not something inside our network
+    files: documents may be given as files, in base64 or by the provider's own id
+    cache_control: marks of what the provider shall cache are passed on (Claude's format always does)
+    alternating: user and assistant must take turns, so two messages in a row of one of them become one
+    prefill: a last message of the assistant's is passed on as it is, or refused, or marked to be continued: with `prefix: true`
+        (Mistral), `partial: true` (Kimi), or for the whole request (continue_final_message: vLLM, SGLang)
+    thinking: where the request says whether to think: nowhere but in `reasoning_effort`, in `thinking.type`, in `enable_thinking`
+        and `thinking_budget`, in `chat_template_kwargs` (template), or in OpenRouter's `reasoning`
     tool_ids: what ids of tool calls may look like (at_most_40 characters, nine letters and digits, …); others are replaced
     later_system: a system message in mid-conversation keeps its place, or becomes user text marked as a reminder
     reasoning_excluded: `completion_tokens` leaves the reasoning tokens out, so they are added (xAI)
@@ -42,6 +49,11 @@ class Quirks:
     max_tokens_field: str = "max_tokens"
     echo_reasoning: Literal["never", "tool_turns", "always"] = "never"
     url_sources: bool = False
+    files: bool = False
+    cache_control: bool = False
+    alternating: bool = False
+    prefill: Literal["pass", "refuse", "prefix", "partial", "continue_final_message"] = "pass"
+    thinking: Literal["effort", "type", "enable_thinking", "template", "reasoning"] = "effort"
     tool_ids: Ids = "any"
     later_system: Literal["keep", "reminder"] = "keep"
     reasoning_excluded: bool = False

@@ -2,7 +2,7 @@
 
 import pytest
 
-from gateway.formats.anthropic import terms
+from gateway.formats.anthropic import models, terms
 
 OLD, NEW = "2023-06-01", "2026-10-21"
 BOTH = ("temperature", "top_p")
@@ -34,15 +34,15 @@ BOTH = ("temperature", "top_p")
     ],
 )
 def test_a_known_model_is_not_sent_what_it_refuses(model: str, refused: tuple[str, ...]) -> None:
-    assert terms.refused_sampling(model, OLD, BOTH) == refused
+    assert models.refused_sampling(model, OLD, BOTH) == refused
 
 
 def test_a_single_parameter_is_sent_to_a_model_that_refuses_only_both() -> None:
-    assert terms.refused_sampling("claude-sonnet-4-6", OLD, ("top_p",)) == ()
+    assert models.refused_sampling("claude-sonnet-4-6", OLD, ("top_p",)) == ()
 
 
 def test_the_version_without_sampling_takes_none_for_any_model() -> None:
-    assert terms.refused_sampling("anything", NEW, BOTH) == BOTH
+    assert models.refused_sampling("anything", NEW, BOTH) == BOTH
 
 
 def test_a_usage_holds_counts_and_whatever_else_it_held() -> None:

@@ -384,7 +384,8 @@ def test_anchors_and_merge_keys_work(read: Read) -> None:
             "providers: {a: {type: mapped, stop_reasons: {cut: max_token}}}",
             "providers.a.stop_reasons.cut",
             1,
-            "expected end_turn or max_tokens or stop_sequence or refusal or model_context_window_exceeded or error; did you mean max_tokens?",
+            "expected end_turn or max_tokens or stop_sequence or refusal or model_context_window_exceeded or error; "
+            "did you mean max_tokens?",
         ),
         (
             "providers: {a: {type: mapped, url: 'http://a/?x=1'}}",

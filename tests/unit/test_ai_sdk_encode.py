@@ -258,6 +258,21 @@ def test_a_block_that_no_part_can_show_travels_whole() -> None:
     ]
 
 
+def test_what_is_said_in_a_block_that_nobody_knows_is_no_text_of_the_answer() -> None:
+    deltas = [TextDelta("b"), ThinkingDelta("c"), InputJsonDelta("{}")]
+    before = [block(0, TEXT, TextDelta("a")), block(1, THINKING, ThinkingDelta("hm")), block(2, tool(), InputJsonDelta("{}"))]
+    found = said(*before, block(3, {"type": "newer"}, *deltas))
+    assert found[len(said(*before)) :] == [
+        {"type": "data-gateway-block", "data": {"type": "newer", "text": "b", "thinking": "c", "input": {}}}
+    ]
+
+
+def test_a_result_may_come_although_the_arguments_were_none() -> None:
+    events = answer(block(0, SEARCH, InputJsonDelta("{")), block(1, RESULT))
+    assert [chunk["type"] for chunk in stream(events)[4:6]] == ["tool-input-error", "tool-output-available"]
+    assert message(events) == fold(stream(events))
+
+
 def test_an_unknown_event_passes_by_and_is_not_kept() -> None:
     event = UnknownEvent({"type": "newer", "x": None})
     assert said([event]) == [{"type": "data-gateway-event", "data": {"type": "newer", "x": None}, "transient": True}]

@@ -37,7 +37,6 @@ from gateway.formats.ai_sdk import terms
 from gateway.json_text import Json
 from gateway.kept import LIMIT, Text, cost, too_much
 from gateway.message import Assembler
-from gateway.usage import merged
 
 HEARTBEAT = b": ping\n\n"
 DONE = b"data: [DONE]\n\n"
@@ -53,9 +52,8 @@ class ChunkEncoder:
     def __init__(self, continues: str | None = None) -> None:
         self._continues = continues
         self._message: Json = {}
-        self._usage: Json = {}
         self._sources = terms.Sources("")
-        self._over = False
+        self._over = False  # the client was told that it began anew, and listens no more
         self._kept = 0  # bytes of what is kept until the end of its block, or of the answer
         self._calls = terms.Calls()
         self._at_provider: dict[object, Json] = {}  # the calls that run there, by the provider's ids
@@ -107,19 +105,16 @@ class ChunkEncoder:
             case MessageStart(message=message):
                 self._start(message, pieces)
             case MessageDelta(delta=delta, usage=usage):
-                self._usage = merged(self._usage, usage)
-                self._message |= {"stop_reason": delta.get("stop_reason")}
+                self._message |= {"stop_reason": delta.get("stop_reason"), "usage": usage}  # the last one has all of it
             case MessageStop():
                 self._finish(pieces)
             case Error(error=error):
                 pieces.append(_failure(error.message))
-                self._over = True
             case Reset():
                 pieces.append(_failure(RESTARTED))
                 self._over = True
             case Abort():
                 pieces += (_chunk({"type": "abort"}), DONE)
-                self._over = True
             case Ping():
                 pieces.append(HEARTBEAT)
             case UnknownEvent():
@@ -127,16 +122,13 @@ class ChunkEncoder:
 
     def _start(self, message: Json, pieces: list[bytes]) -> None:
         self._message = {"model": message["model"]}
-        self._usage = dict(message["usage"])
         self._sources = terms.Sources(message["id"])
         name = message["id"] if self._continues is None else self._continues
         pieces += (_chunk({"type": "start", "messageId": name} if name else {"type": "start"}), _chunk({"type": "start-step"}))
 
     def _finish(self, pieces: list[bytes]) -> None:
-        message = {**self._message, "usage": self._usage}
-        said = {"finishReason": terms.finish_reason(message.get("stop_reason")), "messageMetadata": terms.metadata(message)}
+        said = {"finishReason": terms.finish_reason(self._message["stop_reason"]), "messageMetadata": terms.metadata(self._message)}
         pieces += (_chunk({"type": "finish-step"}), _chunk({"type": "finish", **said}), DONE)
-        self._over = True
 
     def _start_block(self, index: int, block: Json, pieces: list[bytes]) -> None:
         self._block, self._id = block, json_text.write(str(index))
@@ -184,7 +176,7 @@ class ChunkEncoder:
                     self._keep(len(text))
                     self._input.add(text)
             case ("signature_delta", str(text), _) if self._thought:
-                self._signature = text or self._signature
+                self._signature = text
             case ("citations_delta", dict(citation), _) if self._text:
                 self._cite(citation, pieces)
             case _:

@@ -146,14 +146,15 @@ def without_images(content: list[Json]) -> list[Json]:
 
 
 def without_the_wrong(content: list[Json]) -> list[Json]:
-    return [{key: value for key, value in block.items() if key != "invalid_input"} for block in content]
+    plain = ("type", "id", "name", "input")
+    return [{key: block[key] for key in plain if key in block} if "invalid_input" in block else block for block in content]
 
 
 # Each with what the content is without it.
 LOSSES: dict[str, Callable[[list[Json]], list[Json]]] = {
     "texts without a character, which no provider takes": without_empty_texts,
     "images that the model made": without_images,
-    "arguments that are no object, which the result tells in words": without_the_wrong,
+    "arguments that are no object, which the result tells in words, and what their call has besides": without_the_wrong,
 }
 
 

@@ -18,6 +18,7 @@ test:
 # The clients that people use besides the vendors' own Python SDKs: a hundred packages more, and npm's.
 clients:
 	@sh requirements/install.sh clients
+	@.venv/bin/python -m tests.clients.node_run install
 	@.venv/bin/python -m pytest -n auto tests/clients $(PYTEST_ARGS)
 
 # 100 000 examples of every law take longer than the minute that a test has otherwise.
@@ -51,4 +52,5 @@ lock:
 	if [ -n "$$certificates" ]; then export SSL_CERT_FILE="$$certificates"; fi; \
 	$(COMPILE) -o requirements/run.txt && \
 	$(COMPILE) --group dev --constraints requirements/run.txt -o requirements/dev.txt && \
-	$(COMPILE) --group dev --group clients --constraints requirements/dev.txt -o requirements/clients.txt
+	$(COMPILE) --group dev --group clients --constraints requirements/dev.txt -o requirements/clients.txt && \
+	sh requirements/install.sh clients && .venv/bin/python -m tests.clients.node_run lock $(LOCK_ARGS)

@@ -1,87 +1,66 @@
-"""Golden cases: what a service sent, and the events that it means.
+"""Golden cases: what a service sent, the events that it means, and what each format's clients get of them.
 
     anthropic/ · openai/   upstream.sse → decoder → Sequencer → events.jsonl; pure, whole, byte by byte and at seeded cuts
+    clients/               events that no service can send (a stop, heartbeats, another beginning)
+    each of the three      events.jsonl → every format's encoder → its files (answers.py says which)
     http/                  upstream.http, a whole response → gateway on real sockets → answer.json
 
-`request.json` is the body of the chat, `provider.json` the provider's preset and quirks, ORIGIN where the behaviour was seen; the
-contents are invented. A stream's end is written as the terminal event, with the request id `req_golden`.
+`request.json` is the body of the chat, `provider.json` the provider's preset and quirks, `asked.json` what the client asked for
+besides, ORIGIN where the behaviour was seen; the contents are invented. A stream's end is written as the terminal event, with the
+request id `req_golden`.
 """
 
 import asyncio
-import json
-import random
-from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 
 from gateway import events
-from gateway.formats import Provider, Quirks, Target, UpstreamFormat
-from gateway.formats.anthropic import ANTHROPIC
-from gateway.formats.native import parse
-from gateway.formats.openai import OPENAI, PRESETS
-from gateway.sequence import Sequencer
+from gateway.events import Event
+from gateway.wiring import ANSWERS
 from tests import grammar
+from tests.golden.answers import ASKED, encoded, written
+from tests.golden.cases import ASK, CLIENTS, HERE, KEY, STREAMS, WHOLE, as_json, cut, read, told, written_down
 from tests.quirks.expectations import check_fields, check_refusal, check_stream
-from tests.quirks.running import Answer, Json, running
+from tests.quirks.running import Answer, running
 from tests.upstream import ScriptedUpstream
 
 pytestmark = pytest.mark.anyio
-
-HERE = Path(__file__).parent
-FORMATS: dict[str, UpstreamFormat] = {"anthropic": ANTHROPIC, "openai": OPENAI}
-KEY = "sk-canary-0001"
-ASK: Json = {"messages": [{"role": "user", "content": "hi"}]}
-
-STREAMS = sorted(f"{name}/{case.name}" for name in FORMATS for case in (HERE / name).iterdir())
-WHOLE = sorted(case.name for case in (HERE / "http").iterdir())
-
-
-def read(case: str, name: str) -> Any:
-    file = HERE / case / name
-    return json.loads(file.read_text("utf-8")) if file.exists() else {}
-
-
-def told(case: str, pieces: Iterable[bytes]) -> list[Json]:
-    """The events of the case's bytes in these pieces, as they would go out."""
-    request = parse(json.dumps({"model": "golden-model", **ASK, **read(case, "request.json")}).encode())
-    row = read(case, "provider.json")
-    quirks = replace(PRESETS[row["preset"]].quirks if "preset" in row else Quirks(), **row.get("quirks", {}))
-    format_ = FORMATS[case.split("/")[0]]
-    target = Target(Provider("golden", "http://127.0.0.1", KEY, quirks=quirks), format_, "golden-model")
-    decoder, sequencer = format_.decoder(request, target, "text/event-stream"), Sequencer("golden-model", "msg_golden", request.max_tokens)
-    said = []
-    for piece in pieces:
-        said += sequencer.feed(decoder.feed(piece))
-    said += sequencer.feed(decoder.close())
-    if sequencer.failure is not None:
-        said.append(sequencer.failure.event("req_golden", partial=sequencer.content))
-    grammar.check(said)
-    return [json.loads(events.encode(event)) for event in said]
-
-
-def cut(data: bytes, seed: int) -> list[bytes]:
-    dice, pieces = random.Random(seed), []
-    while data:
-        size = dice.choice((1, 2, 5, 17, 64, 300))
-        pieces.append(data[:size])
-        data = data[size:]
-    return pieces
 
 
 @pytest.mark.parametrize("case", STREAMS)
 def test_the_bytes_mean_these_events_however_they_are_cut(case: str) -> None:
     data = (HERE / case / "upstream.sse").read_bytes()
-    wanted = [json.loads(line) for line in (HERE / case / "events.jsonl").read_text("utf-8").rstrip("\n").split("\n")]
-    assert told(case, [data]) == wanted
-    assert told(case, (data[at : at + 1] for at in range(len(data)))) == wanted
+    wanted = written_down(case)
+    assert as_json(told(case, [data])[0]) == wanted
+    assert as_json(told(case, (data[at : at + 1] for at in range(len(data))))[0]) == wanted
     for seed in range(5):
-        assert told(case, cut(data, seed)) == wanted, f"seed {seed}"
+        assert as_json(told(case, cut(data, seed))[0]) == wanted, f"seed {seed}"
 
 
-@pytest.mark.parametrize("case", [*STREAMS, *(f"http/{name}" for name in WHOLE)])
+@pytest.mark.parametrize("case", CLIENTS)
+def test_events_that_only_the_gateway_makes_obey_the_grammar_too(case: str) -> None:
+    grammar.check([events.from_json(body) for body in written_down(case)])
+
+
+@pytest.mark.parametrize("case", [*STREAMS, *CLIENTS])
+def test_clients_of_every_format_get_these_bytes(case: str) -> None:
+    found, files = dict(encoded(case)), written(case)
+    assert found.keys() == files.keys(), "python -m tests.golden.write makes the files"
+    for name, content in found.items():
+        assert content.decode() == files[name].decode(), f"{name}: python -m tests.golden.write rewrites it"
+
+
+@pytest.mark.parametrize("case", [*STREAMS, *CLIENTS])
+def test_the_bytes_do_not_depend_on_which_events_come_together(case: str) -> None:
+    said: list[Event] = [events.from_json(body) for body in written_down(case)]
+    for format_ in ANSWERS.values():
+        asked = replace(ASKED, **read(case, "asked.json"))
+        singly, whole = format_.encoder(asked), format_.encoder(asked)
+        assert b"".join(singly.feed([event]) for event in said) == whole.feed(said), format_.name
+
+
+@pytest.mark.parametrize("case", [*STREAMS, *CLIENTS, *(f"http/{name}" for name in WHOLE)])
 def test_a_case_says_where_its_behaviour_was_seen(case: str) -> None:
     origin = (HERE / case / "ORIGIN").read_text("utf-8")
     assert origin.strip()

@@ -29,7 +29,7 @@ from gateway.front_page import front_page
 from gateway.generation import Generation, Upstreams
 from gateway.routing import Caller, Router
 from gateway.telemetry import Feed, Live, StreamRecord, emit
-from gateway.wiring import ANSWERS, COUNTS, REQUESTS, Wiring
+from gateway.wiring import ALSO, ANSWERS, COUNTS, REQUESTS, Wiring
 
 BODY_LIMIT = 10 * 1024 * 1024  # bytes of a request
 BODY_TIME = 60.0  # seconds in which it must have arrived
@@ -56,9 +56,10 @@ class Gateway:
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A chat in one of `REQUESTS`, an ASGI application: what can be refused is refused before anything is opened."""
-        asks = REQUESTS[scope["path"]]
-        format_name = _parameter(scope, "format", asks.answer.name)
-        answer = await self._posted(scope, receive, asks, lambda parsed, record, who: self._answer(parsed, asks, format_name, record, who))
+        wished = _parameter(scope, "format")
+        answer = await self._posted(
+            scope, receive, REQUESTS[scope["path"]], lambda parsed, asks, record, who: self._answer(parsed, asks, wished, record, who)
+        )
         await answer(scope, receive, send)
 
     async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,10 +80,12 @@ class Gateway:
             if body is None:
                 raise stopping()
             record.began = time.monotonic()
+            asks = _asked_in(scope["path"], body, asks)
+            record.format = asks.answer.name
             parsed = asks.parse(body, scope["headers"])
             record.model = parsed.request.model
             record.warnings.extend(parsed.warnings)
-            return answer(parsed, record, who)
+            return answer(parsed, asks, record, who)
         except ClientDisconnect:
             record.outcome = "client_disconnected"
             self._refused(record, None)
@@ -99,11 +102,11 @@ class Gateway:
         for reading in tuple(self._unread):
             reading.cancel()
 
-    def _answer(self, parsed: Parsed, asks: RequestFormat, format_name: str, record: StreamRecord, who: Caller | None) -> Answer:
+    def _answer(self, parsed: Parsed, asks: RequestFormat, wished: str | None, record: StreamRecord, who: Caller | None) -> Answer:
         request = parsed.request
-        answer_format = _answer_format(format_name)
+        answer_format = asks.answer if wished is None else _answer_format(wished)
         record.format = answer_format.name
-        asked = Asked(record.request_id, int(time.time()), request.model, parsed.include_usage)
+        asked = Asked(record.request_id, int(time.time()), request.model, parsed.include_usage, parsed.continues)
         written = _written(answer_format, asked, stream=request.stream)
         model = self._router(who).resolve(request.model)
         facts = Facts(began=record.began, commits=request.stream)
@@ -119,10 +122,10 @@ class Gateway:
             open_answers=self.answers,
         )
 
-    def _count(self, parsed: Parsed, record: StreamRecord, who: Caller | None) -> Count:
+    def _count(self, parsed: Parsed, asks: RequestFormat, record: StreamRecord, who: Caller | None) -> Count:
         model = self._router(who).resolve(parsed.request.model)
         admission = self.shares[who] if who else self.admission
-        return Count(parsed.request, model, COUNTS, self.transports, CLAUDE_CLIENT, record.request_id, admission, self._unread)
+        return Count(parsed.request, model, COUNTS, self.transports, asks, record.request_id, admission, self._unread)
 
     def _router(self, who: Caller | None) -> Router:
         """The models that a caller may use."""
@@ -163,7 +166,7 @@ class Gateway:
         return EventSourceResponse(_Lines(self.live.subscribe()), ping=15, sep="\n", headers={"x-accel-buffering": "no"})
 
 
-Answering = Callable[[Parsed, StreamRecord, Caller | None], ASGIApp]
+Answering = Callable[[Parsed, RequestFormat, StreamRecord, Caller | None], ASGIApp]
 """What becomes of a request that was read; `RequestRefused` if nothing does."""
 
 
@@ -284,10 +287,16 @@ async def _body(scope: Scope, receive: Receive, unread: set[anyio.CancelScope]) 
     raise RequestRefused("invalid_request", f"The request's body did not arrive within {BODY_TIME:g} s.", status=408)
 
 
-def _parameter(scope: Scope, name: str, default: str) -> str:
+def _asked_in(path: str, body: bytes, usual: RequestFormat) -> RequestFormat:
+    """The format of a request, where a path takes more than one."""
+    known_by, other = ALSO.get(path, (None, usual))
+    return other if known_by is not None and known_by(body) else usual
+
+
+def _parameter(scope: Scope, name: str) -> str | None:
     """The last value of a query parameter."""
     query = scope["query_string"]
-    return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True)).get(name, default) if query else default
+    return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True)).get(name) if query else None
 
 
 class _Routes:

@@ -4,13 +4,14 @@ Without any provider in the file, ANTHROPIC_API_KEY and OPENAI_API_KEY make prov
 """
 
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from gateway.formats import AnswerFormat, BuildCount, Provider, Quirks, RequestFormat, Target, UpstreamFormat
+from gateway.formats.ai_sdk import AI_SDK, is_use_chat
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.anthropic.request import build_count
@@ -29,11 +30,15 @@ REQUESTS: dict[str, RequestFormat] = {
     "/chat": NATIVE,
     "/v1/messages": CLAUDE_CLIENT,
     "/v1/chat/completions": OPENAI_CLIENT,
+    "/api/chat": AI_SDK,
 }
+# What else may be posted to a path, and how its body is known.
+ALSO: dict[str, tuple[Callable[[bytes], bool], RequestFormat]] = {"/chat": (is_use_chat, AI_SDK)}
 ANSWERS: dict[str, AnswerFormat] = {
     "native": NATIVE,
     "anthropic": CLAUDE_CLIENT,
     "openai": OPENAI_CLIENT,
+    "ai-sdk": AI_SDK,
     "text": TEXT,
     "ndjson": NDJSON,
 }

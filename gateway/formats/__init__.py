@@ -130,6 +130,7 @@ class Asked:
     created: int = 0
     model: str = ""
     include_usage: bool = False  # the caller wants the usage in an event of its own, where the format has one
+    continues: str | None = None  # the id of the message that the answer is a further part of; "" for one without an id
 
 
 UNASKED = Asked()  # for what repeats nothing of its request
@@ -142,6 +143,7 @@ class Parsed:
     request: ChatRequest
     include_usage: bool = False
     warnings: tuple[str, ...] = ()
+    continues: str | None = None  # as `Asked` has it
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,7 +70,7 @@ WAYS: list[Callable[[Any], Awaitable[Any]]] = [invoked, streamed, blocking]
 def unsigned(value: Any) -> Any:
     """Without the signatures of thinking, which OpenAI has no place for, and without the `{}` that Claude leaves unsaid."""
     if isinstance(value, dict):
-        return {key: "" if one == "{}" else unsigned(one) for key, one in value.items() if key != "signature"}
+        return {key: unsigned(one) for key, one in value.items() if key != "signature" and one not in ("{}", "")}
     return [unsigned(one) for one in value] if isinstance(value, list) else value
 
 

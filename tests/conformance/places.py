@@ -8,6 +8,7 @@ from tests.conformance import claude_wire
 from tests.conformance.said import CASES, Json, Said, as_claude, claude, odd, plain
 from tests.e2e.running import Running, provider, running, wiring
 from tests.upstream import Request, Respond, ScriptedUpstream
+from tests.waiting import until
 
 # Claude's citations have no place in a text, and OpenAI's no kind of Claude's own.
 OPENAI_ROADS = [(where, name) for where in ("openai", "odd", "claude") for name in CASES if (where, name) != ("claude", "annotations")]
@@ -18,7 +19,8 @@ CLAUDE_ROADS = [(where, name) for where in ("claude", "mangled", "openai", "odd"
 async def gateway_over(respond: Respond, kind: str = "openai", **wired: Any) -> AsyncIterator[tuple[str, ScriptedUpstream, Running]]:
     async with ScriptedUpstream(respond) as upstream, running(wiring(provider(upstream.url, kind=kind), **wired)) as gateway:
         yield f"http://127.0.0.1:{gateway.port}", upstream, gateway
-        await gateway.until_idle()
+        # Not `until_idle`: some clients have tasks of their own on this loop.
+        await until(lambda: not (gateway.gateway.answers or gateway.gateway.admission.streams), "the end of all answers")
 
 
 @asynccontextmanager

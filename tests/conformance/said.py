@@ -118,6 +118,10 @@ def as_claude(said: Said) -> Json:
     return claude_wire.message(*content, id="c1", model="gpt-test", stop_reason=reasons[said.finish], usage=counts)
 
 
+def claude_stream(said: Said) -> list[bytes]:
+    return [claude_wire.frame(event) for event in claude_wire.events(as_claude(said))]
+
+
 def body_of(frames: list[bytes]) -> Script:
     return Script(200, SSE, tuple(Send(frame) for frame in frames))
 

@@ -22,7 +22,7 @@ from tests.upstream import Respond, ScriptedUpstream
 
 pytestmark = [
     pytest.mark.anyio,
-    pytest.mark.filterwarnings("ignore:Accessing the 'model_computed_fields' attribute:DeprecationWarning"),  # it does
+    pytest.mark.filterwarnings("ignore:Accessing the 'model_.*fields' attribute:DeprecationWarning"),  # it does
     pytest.mark.filterwarnings("ignore:Items? .* on TypedDict class:UserWarning"),  # of its own classes, while they are imported
 ]
 

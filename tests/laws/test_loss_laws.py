@@ -18,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.deltas import read_input
 from gateway.errors import CAUSES, GatewayError
 from gateway.events import (
     Abort,
@@ -29,6 +30,7 @@ from gateway.events import (
     Error,
     Event,
     InputJsonDelta,
+    InvalidInput,
     MessageDelta,
     MessageStart,
     MessageStop,
@@ -40,6 +42,7 @@ from gateway.events import (
     UnknownEvent,
 )
 from gateway.formats import Asked
+from gateway.formats.ai_sdk import AI_SDK
 from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.openai import OPENAI_CLIENT
 from gateway.json_text import Json
@@ -199,6 +202,8 @@ def with_the_readers_causes(told: Told) -> Told:
     cause = next(cause for name, cause in CAUSES.items() if name in READERS and cause.type == error["type"])
     own = error.get("provider_code")
     own = own if own != error["type"] else None
+    if own and own.isdigit():
+        own = error["type"]  # of several words a reader takes the more telling one
     found = {"type": cause.type, "message": tidy(error["message"]), "code": cause.code, "retryable": cause.retryable}
     return replace(told, error={**found, "provider": "p", "provider_code": own or error["code"], "request_id": "again"})
 
@@ -222,6 +227,52 @@ def with_openais_code(told: Told) -> Told:
     return told if told.error is None else replace(told, error={**told.error, "provider_code": None})
 
 
+def content_alone(message: Json) -> Json:
+    return {"content": message["content"]}
+
+
+def without_nulls(message: Json) -> Json:
+    kept = {"redacted_thinking", "tool_use", "text", "thinking"}
+    return blocks(message, lambda block: [{k: v for k, v in block.items() if v is not None} if block["type"] in kept else block])
+
+
+def without_empty_blocks(message: Json) -> Json:
+    return blocks(message, lambda block: [] if is_empty(block) else [block])
+
+
+def is_empty(block: Json) -> bool:
+    return (block["type"] == "text" and not block["text"]) or (
+        block["type"] == "thinking" and not (block["thinking"] or block["signature"])
+    )
+
+
+def with_empty_arguments(message: Json) -> Json:
+    def change(block: Json) -> list[Json]:
+        if (broken := block.get("invalid_input")) is None:
+            return [block]
+        read = read_input(broken["partial_json"])
+        return [{**{key: block[key] for key in ("type", "id", "name")}, "input": read if isinstance(read, dict) else {}}]
+
+    return blocks(message, change)
+
+
+def without_calls_that_wait(message: Json) -> Json:
+    answered = [block.get("tool_use_id") for block in message["content"]]
+    return blocks(message, lambda block: [block] if block["type"] != "server_tool_use" or block["id"] in answered else [])
+
+
+def without_images(message: Json) -> Json:
+    return blocks(message, lambda block: [block] if block["type"] != "image" else [])
+
+
+def without_a_stop(told: Told) -> Told:
+    return replace(told, stopped=False)
+
+
+def without_errors(told: Told) -> Told:
+    return replace(told, error=None)
+
+
 # Each with what the answer is without it; in this order.
 LOSSES: dict[str, dict[str, Loss]] = {
     "anthropic": {
@@ -231,6 +282,18 @@ LOSSES: dict[str, dict[str, Loss]] = {
         "`raw_stop_reason`": of(without("raw_stop_reason")),
         "`abort`": with_stop_as_error,
         "an error's `code`, `retryable`, `provider` and request id": with_the_readers_causes,
+    },
+    "ai-sdk": {
+        "id, model, stop reason and usage of an answer": of(content_alone),
+        "fields that are null": of(without_nulls),
+        "texts and thoughts without a character": of(without_empty_blocks),
+        "arguments that broke off, or are no JSON object": of(with_empty_arguments),
+        "a call at the provider that has no result": of(without_calls_that_wait),
+        "images": of(without_images),
+        "heartbeats": without_heartbeats,
+        "events that nobody here knows": without_unknown_events,
+        "`abort`": without_a_stop,
+        "errors": without_errors,
     },
     "openai": {
         "signatures of thinking": of(without_seals),
@@ -270,8 +333,11 @@ def events_of(message: Json, dice: random.Random, raw: str | None = None) -> Ite
                 # Without a word at the token limit it would be a call that broke off.
                 told_anyway = message["stop_reason"] == "max_tokens" or dice.random() < 0.5
                 written = json.dumps(start["input"], ensure_ascii=False) if start["input"] or told_anyway else ""
-                deltas = [InputJsonDelta(part) for part in cut(written, dice)]
                 stop = ContentBlockStop(index, input=start["input"])
+                if broken := start.pop("invalid_input", None):
+                    written = broken["partial_json"]
+                    stop = ContentBlockStop(index, invalid_input=InvalidInput(**broken))
+                deltas = [InputJsonDelta(part) for part in cut(written, dice)]
                 start["input"] = {}
         yield ContentBlockStart(index, start)
         yield from (ContentBlockDelta(index, delta) for delta in deltas)
@@ -327,6 +393,20 @@ def read(name: str, body: bytes) -> list[Event]:
     return found
 
 
+def posted_again(events: list[Event]) -> Told:
+    """By way of the page, which keeps the UI message and posts it with the next question."""
+    encoder = AI_SDK.document()
+    written = b"".join(encoder.feed([event]) for event in events)
+    shown = json.loads(written) if written else encoder.partial
+    asked = [{"id": "u", "role": "user", "parts": [{"type": "text", "text": "hi"}]}]
+    body = json.dumps({"messages": [*asked, shown, *asked]}).encode()
+    content: list[Json] = []
+    for turn in AI_SDK.parse(body).request.messages:
+        if turn.role == "assistant":
+            content += [{"type": "text", "text": turn.content}] if isinstance(turn.content, str) else turn.content
+    return Told({"content": content})
+
+
 def document(name: str, events: list[Event]) -> Json:
     written = CLIENTS[name].document(Asked(created=1))
     return told(read(name, b"".join(written.feed([event]) for event in events))).message
@@ -372,6 +452,33 @@ any_blocks = st.one_of(
     words.map(lambda word: {"type": "tool_use", "name": word, "input": {}, "caller": {"type": "direct"}}),
     words.map(lambda word: {"type": "tool_use", "name": word, "input": {"a": 1}, "extra_content": {"google": {"thought_signature": word}}}),
 )
+SEARCH: Json = {"type": "server_tool_use", "name": "web_search", "input": {"query": "a"}}
+FOUND: Json = {
+    "type": "web_search_tool_result",
+    "content": [{"type": "web_search_result", "url": "https://a", "title": "A", "page_age": None}],
+}
+
+
+def numbered(block: Json, part: int) -> Json:
+    """A search of its own in each part."""
+    return {key: f"{value}_{part}" if key in ("id", "tool_use_id") and value.startswith("srv_") else value for key, value in block.items()}
+
+
+searches = st.builds(
+    lambda name, caller, between, result: [
+        {**SEARCH, "id": f"srv_{name}", **caller},
+        *between,
+        *([{**FOUND, "tool_use_id": f"srv_{name}", **caller}] if result else []),
+    ],
+    words,
+    st.sampled_from([{}, {"caller": {"type": "direct"}}]),
+    st.lists(simple_blocks, max_size=1),
+    st.booleans(),
+)
+image = st.just({"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0="}})
+contents = st.lists(st.lists(any_blocks | image, max_size=3) | searches, max_size=3).map(
+    lambda parts: [numbered(block, number) for number, part in enumerate(parts) for block in part]
+)
 counts = st.integers(0, 1000)
 usages = st.fixed_dictionaries(
     {"input_tokens": counts, "output_tokens": counts},
@@ -404,7 +511,7 @@ def message(content: list[Json], ending: tuple[str, str | None], usage: Json, mo
     return {**said, "stop_reason": ending[0], "stop_sequence": ending[1], "usage": usage, **more}
 
 
-messages = st.builds(message, st.lists(any_blocks, max_size=6), endings, usages, st.sampled_from([{}, {"container": {"id": "c"}}]))
+messages = st.builds(message, contents, endings, usages, st.sampled_from([{}, {"container": {"id": "c"}}]))
 seeds = st.integers(0, 1 << 30)
 
 
@@ -420,10 +527,10 @@ endings_besides = st.none() | st.just("abort") | errors
 def gateways_own(events: list[Event], ending: str | GatewayError | None, dice: random.Random) -> list[Event]:
     """With what only a gateway says: heartbeats, the times, a stop, an error; and with events that nobody knows."""
     said = list(events)
-    # A call's stop is not sent before it is clear how the answer goes on, so nothing comes right after it.
+    # Neither a call's stop nor a block's start is sent before it is clear how the answer goes on, so nothing comes right after it.
     if ending is not None:
         del said[dice.randint(0, len(said) - 2) :]
-        if said and stops_a_call(said[-1]):
+        while said and (isinstance(said[-1], ContentBlockStart) or stops_a_call(said[-1])):
             del said[-1]
     stop = len(said) - 2 if ending is None else len(said)
     for at in sorted({dice.randint(1, stop) for _ in range(dice.randint(0, 2))} if stop >= 1 else (), reverse=True):
@@ -495,6 +602,14 @@ def test_an_ending_that_is_none_comes_back_from_openais_format_but_for_the_losse
     assert replace(found, message={}) == replace(wanted, message={})
 
 
+@given(messages, endings_besides, seeds)
+def test_an_answer_comes_back_from_the_ai_sdks_page_but_for_the_losses(said: Json, ending: str | GatewayError | None, seed: int) -> None:
+    dice = random.Random(seed)
+    events = gateways_own(list(events_of(said, dice)), ending, dice)
+    if any(isinstance(event, MessageStart) for event in events):
+        assert posted_again(events) == lost("ai-sdk", told(events))
+
+
 plain = st.builds(
     message,
     st.tuples(
@@ -530,6 +645,18 @@ LOST: dict[str, tuple[list[Json], str, Json, Any]] = {
     "an error's `code`, `retryable`, `provider` and request id": ([TEXT], "end_turn", {}, LATE),
     "an error's type where OpenAI has no word for it": ([TEXT], "end_turn", {}, FULL),
     "a provider's own error code": ([TEXT], "end_turn", {}, FULL),
+    "id, model, stop reason and usage of an answer": ([TEXT], "end_turn", {}, None),
+    "fields that are null": ([{**TEXT, "newer": None}], "end_turn", {}, None),
+    "texts and thoughts without a character": ([{"type": "text", "text": ""}, TEXT], "end_turn", {}, None),
+    "arguments that broke off, or are no JSON object": (
+        [{"type": "tool_use", "name": "f", "input": {}, "invalid_input": {"partial_json": "{", "reason": "invalid_json"}}],
+        "tool_use",
+        {},
+        None,
+    ),
+    "a call at the provider that has no result": ([{**SEARCH, "id": "srv_1"}, TEXT], "end_turn", {}, None),
+    "images": ([TEXT, {"type": "image", "source": {"type": "url", "url": "https://a"}}], "end_turn", {}, None),
+    "errors": ([TEXT], "end_turn", {}, LATE),
     "signatures of thinking": ([{"type": "thinking", "thinking": "hm", "signature": "s"}], "end_turn", {}, None),
     "redacted thinking, what runs at the provider, and blocks that nobody here knows": (
         [{"type": "redacted_thinking", "data": "x"}, TEXT],
@@ -577,7 +704,8 @@ def example(what: str) -> list[Event]:
 def test_no_loss_is_named_that_is_none(name: str, what: str) -> None:
     events = example(what)
     check(events)
-    found, wanted, others = told(again(name, events, random.Random(1))), lost(name, told(events)), told(events)
+    found = posted_again(events) if name == "ai-sdk" else told(again(name, events, random.Random(1)))
+    wanted, others = lost(name, told(events)), told(events)
     for other, loss in LOSSES[name].items():
         others = others if other == what else loss(others)
     assert found == wanted != others

@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway import json_text
+from gateway import json_text, model_list
 from gateway.access import Access, caller, refuse, request_id
 from gateway.admission import Admission, stopping
 from gateway.answer import Answer, Written
@@ -27,6 +27,7 @@ from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.native import NATIVE
 from gateway.front_page import front_page
 from gateway.generation import Generation, Upstreams
+from gateway.json_text import Json
 from gateway.routing import Caller, Router
 from gateway.rules import ruled
 from gateway.telemetry import Feed, Live, StreamRecord, emit
@@ -141,23 +142,15 @@ class Gateway:
         record.ended = time.monotonic()
         emit(record, self.live)
 
-    async def models(self, request: Request) -> JSONResponse:
-        """`GET /v1/models`: what the caller may use, in one shape that both official SDKs read."""
+    async def models(self, request: Request) -> Response:
+        """`GET /v1/models`: what the caller may use."""
         names = self._router(caller(request.scope)).names()
-        rows = [
-            {
-                "id": name,
-                "object": "model",
-                "type": "model",
-                "created": STARTED,
-                "created_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(STARTED)),
-                "owned_by": "gateway",
-                "display_name": name,
-            }
-            for name in names
-        ]
-        ends = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
-        return JSONResponse({"object": "list", "data": rows, "has_more": False, **ends})
+        return _listed(request, lambda: model_list.page(names, request.query_params, STARTED))
+
+    async def model(self, request: Request, first: str, rest: str) -> Response:
+        """`GET /v1/models/{id}`: one of them."""
+        router = self._router(caller(request.scope))
+        return _listed(request, lambda: model_list.entry(router.resolve(first + rest).name, STARTED))
 
     async def readyz(self) -> JSONResponse:
         stopping = self.admission.stopping
@@ -204,6 +197,14 @@ class _Refusal(Response):
         await refuse(self._error, self._request_id, send, self._fields, format=self._format)
 
 
+def _listed(request: Request, document: Callable[[], Json]) -> Response:
+    try:
+        return JSONResponse(document())
+    except RequestRefused as error:
+        known_as = request_id(request.scope)
+        return _Refusal(error, known_as, {"request-id": known_as})  # where Claude's SDKs look for it
+
+
 def create_app(gateway: Gateway) -> Access:
     """The ASGI application, access rules around it."""
 
@@ -214,7 +215,9 @@ def create_app(gateway: Gateway) -> Access:
             await transport.aclose()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=lifespan)
-    app.add_api_route("/v1/models", gateway.models, methods=["GET"])
+    app.add_api_route("/v1/models", gateway.models, methods=["GET"], response_model=None)
+    # An id may hold slashes; in two parts, since a `path` alone may be empty.
+    app.add_api_route("/v1/models/{first}{rest:path}", gateway.model, methods=["GET"], response_model=None)
     app.add_api_route("/live", gateway.live_feed, methods=["GET"], response_model=None)
     app.add_api_route("/readyz", gateway.readyz, methods=["GET"])
     app.add_api_route("/healthz", _healthz, methods=["GET"])

@@ -18,6 +18,7 @@ from gateway.wiring import Access
 from tests.conformance import claude_wire
 from tests.conformance import said as openai_wire
 from tests.conformance.claude_wire import AT_START_ONLY, MESSAGES, MUTATIONS, SSE, Json, Mutation, events, frame, message, telling, text
+from tests.conformance.heartbeats import Heartbeats
 from tests.e2e.running import Running, provider, running, wiring
 from tests.upstream import Request, Respond, ScriptedUpstream, one_after_another
 
@@ -29,8 +30,10 @@ WAYS = ["create", "createBeta", *STREAMS]
 
 
 @asynccontextmanager
-async def both(respond: Respond, kind: str = "anthropic", **wired: Any) -> AsyncIterator[tuple[ScriptedUpstream, Running]]:
-    async with ScriptedUpstream(respond) as upstream, running(wiring(provider(upstream.url, kind=kind), **wired)) as gateway:
+async def both(
+    respond: Respond, kind: str = "anthropic", wrap: Callable[[Any], Any] | None = None, **wired: Any
+) -> AsyncIterator[tuple[ScriptedUpstream, Running]]:
+    async with ScriptedUpstream(respond) as upstream, running(wiring(provider(upstream.url, kind=kind), **wired), wrap=wrap) as gateway:
         yield upstream, gateway
         await gateway.until_idle()
 
@@ -315,7 +318,9 @@ async def test_silence_is_bridged_by_pings_that_no_way_of_the_sdk_minds(node: No
         return lambda _: Script(200, SSE, (Wait(0.3), first, *rest[:2], Wait(0.3), *rest[2:]))
 
     names = ["text", "thinking", "parallel tools"]
-    async with both(told_by()) as (claude, _), both(by_name(slow), streaming=Streaming(0.075, 0.025)) as (_, gateway):
+    beats, streaming = Heartbeats(), Streaming(heartbeat=0.075, commit_after=0.025)
+    async with both(told_by()) as (claude, _), both(by_name(slow), wrap=beats.around, streaming=streaming) as (_, gateway):
         for way in ["create", *STREAMS]:
             direct, passed = [await made(node, way, base, names) for base in (claude.url, url(gateway))]
             assert [_without_repeated_usage(one) for one in passed] == [_without_repeated_usage(one) for one in direct], way
+    assert beats.sent >= len(names) * len(STREAMS)

@@ -15,6 +15,7 @@ import pytest
 from gateway.routing import Caller, Streaming
 from gateway.simulator import Cut, Script, Send, Step, Wait
 from gateway.wiring import Access
+from tests.conformance.heartbeats import Heartbeats
 from tests.conformance.said import CASES, SSE, Json, Said, body_of, claude, claude_stream, data, odd, openai_stream, plain, refusing
 from tests.e2e.running import Running, provider, running, wiring
 from tests.upstream import Request, Respond, ScriptedUpstream, one_after_another
@@ -28,8 +29,10 @@ ROADS = {"openai": (plain, "openai"), "odd": (odd, "openai"), "claude": (claude,
 
 
 @asynccontextmanager
-async def both(respond: Respond, kind: str = "openai", **wired: Any) -> AsyncIterator[tuple[ScriptedUpstream, Running]]:
-    async with ScriptedUpstream(respond) as upstream, running(wiring(provider(upstream.url, kind=kind), **wired)) as gateway:
+async def both(
+    respond: Respond, kind: str = "openai", wrap: Callable[[Any], Any] | None = None, **wired: Any
+) -> AsyncIterator[tuple[ScriptedUpstream, Running]]:
+    async with ScriptedUpstream(respond) as upstream, running(wiring(provider(upstream.url, kind=kind), **wired), wrap=wrap) as gateway:
         yield upstream, gateway
         await gateway.until_idle()
 
@@ -268,9 +271,9 @@ async def test_silence_is_bridged_by_comments_that_no_way_of_the_sdk_minds(node:
         return lambda _: Script(200, SSE, (Wait(0.3), *steps[:3], Wait(0.3), *steps[3:]))
 
     names = ["text", "reasoning", "parallel calls"]
-    streaming = Streaming(heartbeat=0.075, commit_after=0.025)
+    beats, streaming = Heartbeats(), Streaming(heartbeat=0.075, commit_after=0.025)
     provided = by_name(lambda name: plain(CASES[name]))
-    async with both(provided) as (openai, _), both(by_name(slow), kind, streaming=streaming) as (_, gateway):
+    async with both(provided) as (openai, _), both(by_name(slow), kind, beats.around, streaming=streaming) as (_, gateway):
         for way in WAYS:
             asked = [{**named(name), **CASES[name].ask, **({} if way == "create" else COUNTED)} for name in names]
             direct, passed = [await made(node, way, base, asked) for base in (openai.url, url(gateway))]
@@ -279,3 +282,4 @@ async def test_silence_is_bridged_by_comments_that_no_way_of_the_sdk_minds(node:
                     assert folded(other) == folded(one)
                 else:
                     assert {**other, "chunks": None} == {**one, "chunks": None}
+    assert beats.sent >= len(names) * (len(WAYS) - 1)

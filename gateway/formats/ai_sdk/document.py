@@ -28,10 +28,10 @@ def ui_message(message: Json, continues: str | None = None) -> Json:
 def _parts(message: Json) -> list[Json]:
     sources = terms.Sources(message["id"])
     parts: list[Json] = []
-    calls: dict[str, Json] = {}
-    last_call = ""
+    calls, at_provider = terms.Calls(), dict[object, Json]()
+    last_call: object = None
     for block in message["content"]:
-        before, last_call = last_call, ""
+        before, last_call = last_call, None
         match block["type"]:
             case "text":
                 citations = block.get("citations") or []
@@ -45,17 +45,17 @@ def _parts(message: Json) -> list[Json]:
             case "redacted_thinking":
                 parts.append(terms.with_metadata({"type": "reasoning", "text": "", "state": "done"}, terms.redacted_metadata(block)))
             case "tool_use":
-                parts.append(_call(block))
+                parts.append(_call(block, calls.named(block)))
             case kind if kind in terms.SERVER_CALLS:
-                parts.append(_call(block))
-                last_call = terms.call(block)["toolCallId"]
-                calls[last_call] = parts[-1]
+                parts.append(_call(block, calls.named(block)))
+                last_call = str(block.get("id", ""))
+                at_provider[last_call] = parts[-1]
             case _:
                 told = False
-                if terms.is_result(block) and (answered := block.get("tool_use_id")) in calls:
-                    calls[answered].pop("errorText", None)
-                    calls[answered] |= {"state": "output-available", "output": block}
-                    told = answered == before
+                if terms.is_result(block) and (part := at_provider.get(block["tool_use_id"])) is not None:
+                    part.pop("errorText", None)
+                    part |= {"state": "output-available", "output": block}
+                    told = block["tool_use_id"] == before
                 elif (file := terms.file_of(block)) is not None:
                     parts.append(file)
                     told = True
@@ -65,13 +65,12 @@ def _parts(message: Json) -> list[Json]:
     return parts
 
 
-def _call(block: Json) -> Json:
-    call = terms.call(block)
+def _call(block: Json, call: Json) -> Json:
     part: Json = {"type": f"tool-{call['toolName']}", "toolCallId": call["toolCallId"]}
     if block["type"] in terms.SERVER_CALLS:
         part = {"type": "dynamic-tool", **call, "providerExecuted": True}
     if "invalid_input" in block:
-        broken = terms.broken_call(block, convert(block["invalid_input"], InvalidInput))
+        broken = terms.broken(convert(block["invalid_input"], InvalidInput))
         raw = "input" if part["type"] == "dynamic-tool" else "rawInput"
         return {**part, "state": "output-error", raw: broken["input"], "errorText": broken["errorText"]}
     part |= {"state": "input-available", "input": block.get("input") or {}}

@@ -1,4 +1,4 @@
-"""Events as chunks of the UI message stream, which every `ai` from 5.0 on reads.
+"""Events as chunks of the UI message stream, which every `ai` from 5.0.92 on reads.
 
 https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol
 
@@ -57,11 +57,13 @@ class ChunkEncoder:
         self._sources = terms.Sources("")
         self._over = False
         self._kept = 0  # bytes of what is kept until the end of its block, or of the answer
-        self._calls: set[str] = set()  # that run at the provider
-        self._last_call = ""  # if the block before was one: its id
+        self._calls = terms.Calls()
+        self._at_provider: dict[object, Json] = {}  # the calls that run there, by the provider's ids
+        self._last_call: object = None  # if the block before was one: its id
         # Of the open block:
         self._id = b""
         self._block: Json = {}
+        self._call: Json = {}  # how it is named, if it is one
         self._text = self._thought = self._arguments = b""  # a chunk up to its delta, for what the block takes
         self._citations: list[Json] = []
         self._signature = ""
@@ -161,9 +163,10 @@ class ChunkEncoder:
                 self._whole.feed([MessageStart({"usage": {}}), ContentBlockStart(index, block)])
 
     def _start_call(self, where: Json, pieces: list[bytes]) -> None:
-        call = terms.call(self._block)
-        pieces.append(_chunk({"type": "tool-input-start", **call, **where}))
-        self._arguments = b'data: {"type":"tool-input-delta","toolCallId":%b,"inputTextDelta":' % json_text.write(call["toolCallId"])
+        self._call = self._calls.named(self._block)
+        self._keep(cost(self._call["toolCallId"]))
+        pieces.append(_chunk({"type": "tool-input-start", **self._call, **where}))
+        self._arguments = b'data: {"type":"tool-input-delta","toolCallId":%b,"inputTextDelta":' % json_text.write(self._call["toolCallId"])
 
     def _take_delta(self, delta: Delta, event: ContentBlockDelta, pieces: list[bytes]) -> None:
         """What is not on the hot path, also a known kind that came with more fields than it has."""
@@ -187,13 +190,21 @@ class ChunkEncoder:
             case _:
                 pass  # deltas nobody here knows
 
+    def _available(self, given: Json | InvalidInput, where: Json) -> Json:
+        """The open call, whose arguments are complete, valid or not."""
+        if isinstance(given, InvalidInput):
+            return {"type": "tool-input-error", **self._call, **terms.broken(given), **where}
+        chunk = {"type": "tool-input-available", **self._call, "input": given, **where}
+        return terms.with_metadata(chunk, terms.call_metadata(self._block))
+
     def _cite(self, citation: Json, pieces: list[bytes]) -> None:
         self._keep(cost(citation))
         self._citations.append(citation)
         self._tell(self._sources.of_citation(citation), pieces)
 
     def _stop_block(self, event: ContentBlockStop, pieces: list[bytes]) -> None:
-        block, called = self._block, ""
+        block = self._block
+        called: object = None
         match block["type"]:
             case "text":
                 pieces.append(self._end("text-end", terms.text_metadata(block, self._citations)))
@@ -204,13 +215,12 @@ class ChunkEncoder:
             case "tool_use":
                 given = event.input if event.input is not UNSET else event.invalid_input
                 if given is not UNSET:
-                    pieces.append(_chunk(_available(block, given, {})))
+                    pieces.append(_chunk(self._available(given, {})))
             case kind if kind in terms.SERVER_CALLS:
-                called = terms.call(block)["toolCallId"]
-                self._keep(cost(called))
-                self._calls.add(called)
+                called = str(block.get("id", ""))
+                self._at_provider[called] = self._call
                 said = str(self._input)
-                pieces.append(_chunk(_available(block, read_input(said) if said else block.get("input") or {}, terms.AT_PROVIDER)))
+                pieces.append(_chunk(self._available(read_input(said) if said else block.get("input") or {}, terms.AT_PROVIDER)))
             case _:
                 self._tell_whole(self._gathered(event), pieces)
         self._text = self._thought = self._arguments = b""
@@ -234,9 +244,9 @@ class ChunkEncoder:
         if block["type"] == "fallback":
             self._message["model"] = terms.model_after(block) or self._message["model"]
         chunks, told = [], False
-        if terms.is_result(block) and (answered := block.get("tool_use_id")) in self._calls:
-            chunks.append({"type": "tool-output-available", "toolCallId": answered, "output": block, **terms.AT_PROVIDER})
-            told = answered == self._last_call
+        if terms.is_result(block) and (call := self._at_provider.get(block["tool_use_id"])) is not None:
+            chunks.append({"type": "tool-output-available", "toolCallId": call["toolCallId"], "output": block, **terms.AT_PROVIDER})
+            told = block["tool_use_id"] == self._last_call
         elif (file := terms.file_of(block)) is not None:
             chunks.append(file)
             told = True
@@ -254,15 +264,6 @@ class ChunkEncoder:
         self._kept += size
         if self._kept > LIMIT:
             raise too_much()
-
-
-def _available(block: Json, given: Json | InvalidInput, where: Json) -> Json:
-    """A call whose arguments are complete, valid or not."""
-    if isinstance(given, InvalidInput):
-        chunk = {"type": "tool-input-error", **terms.broken_call(block, given), **where}
-    else:
-        chunk = {"type": "tool-input-available", **terms.call(block), "input": given, **where}
-    return terms.with_metadata(chunk, terms.call_metadata(block))
 
 
 def _failure(sentence: str) -> bytes:

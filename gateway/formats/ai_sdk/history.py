@@ -51,7 +51,7 @@ class _Reading:
         self._warnings = warnings
         self._last = len(given) - 1
         blocks = [part.get("data") for message in given for part in _list(message, "parts") if _kind(part) == terms.BLOCK]
-        self._placed = {block["tool_use_id"] for block in blocks if terms.is_result(block) and isinstance(block.get("tool_use_id"), str)}
+        self._placed = {block["tool_use_id"] for block in blocks if terms.is_result(block)}
 
     def turn(self, number: int, said: Any) -> Iterator[Message]:
         path = f"messages[{number}]"
@@ -130,7 +130,7 @@ class _Reading:
         output = part.get("output")
         if call_id in self._placed:
             blocks.append(call)
-        elif terms.is_result(output) and output.get("tool_use_id") == call_id:
+        elif terms.is_result(output) and output["tool_use_id"] == call_id:
             blocks += [call, output]
         elif last and "output" not in part and "errorText" not in part:
             blocks.append(call)  # its result comes with the answer to this request

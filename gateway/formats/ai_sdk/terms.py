@@ -71,14 +71,25 @@ def usage(told: Json) -> Json:
     return counted
 
 
-def call(block: Json) -> Json:
-    """How every chunk and part names a call."""
-    return {"toolCallId": str(block.get("id", "")), "toolName": str(block.get("name", ""))}
+class Calls:
+    """The calls of one answer. A client knows a call by its id alone: an id that comes again is made another one."""
+
+    def __init__(self) -> None:
+        self._ids: dict[str, int] = {}  # and how often each came
+
+    def named(self, block: Json) -> Json:
+        """How every chunk and part names the call."""
+        said = name = str(block.get("id", ""))
+        while name in self._ids:
+            self._ids[said] += 1
+            name = f"{said}_{self._ids[said]}"
+        self._ids[name] = 1
+        return {"toolCallId": name, "toolName": str(block.get("name", ""))}
 
 
-def broken_call(block: Json, invalid: InvalidInput) -> Json:
-    """A call whose arguments must not be executed."""
-    return {**call(block), "input": invalid.partial_json, "errorText": BROKEN.get(invalid.reason, BROKEN["invalid_json"])}
+def broken(invalid: InvalidInput) -> Json:
+    """What is said of a call whose arguments must not be executed."""
+    return {"input": invalid.partial_json, "errorText": BROKEN.get(invalid.reason, BROKEN["invalid_json"])}
 
 
 def call_metadata(block: Json) -> Json:
@@ -188,8 +199,13 @@ def file_of(block: Json) -> Json | None:
 
 
 def is_result(block: object) -> TypeGuard[Json]:
-    """Whether it is the result of a call that ran at the provider."""
-    return isinstance(block, dict) and isinstance(kind := block.get("type"), str) and kind.endswith("_tool_result")
+    """Whether it is the result of a call that ran at the provider, and says of which."""
+    return (
+        isinstance(block, dict)
+        and isinstance(kind := block.get("type"), str)
+        and kind.endswith("_tool_result")
+        and isinstance(block.get("tool_use_id"), str)
+    )
 
 
 def model_after(fallback: Json) -> str | None:

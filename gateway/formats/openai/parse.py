@@ -14,7 +14,7 @@ from gateway import json_text
 from gateway.chat import ChatRequest, Effort, Particulars
 from gateway.errors import RequestRefused
 from gateway.formats import Parsed
-from gateway.formats.openai.history import refusal, word
+from gateway.formats.openai.parts import refusal, word
 from gateway.formats.openai.turns import turns
 from gateway.json_text import Json
 from gateway.usage import token_count

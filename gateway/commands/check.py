@@ -7,8 +7,9 @@ from dataclasses import asdict, fields
 
 from gateway.commands import Paint, configuration, seconds, table, url
 from gateway.commands.serve import targets
-from gateway.connections import Connection
+from gateway.connections import AUTHS, Connection
 from gateway.formats import Quirks
+from gateway.formats.mapped import MappedFormat
 from gateway.routing import Caller, Model
 from gateway.rules import FEATURES, Rules
 from gateway.settings.schema import SIMULATOR
@@ -56,10 +57,14 @@ def _provider(name: str, connection: Connection) -> tuple[str, ...]:
     address = SIMULATOR if connection.transport == "simulator" else provider.base_url
     remarks = [f"key: {connection.key_source}"]
     remarks += [f"{what}: {', '.join(named)}" for what, named in (("headers", provider.headers), ("query", provider.query)) if named]
+    if provider.key and provider.auth != AUTHS[connection.format.name]:
+        remarks.append(f"auth: {provider.auth}")
     if connection.proxy:
         remarks.append("through a proxy")
     if connection.ca_file:
         remarks.append(f"ca_file: {connection.ca_file}")
+    if isinstance(connection.format, MappedFormat):
+        remarks += connection.format.remarks
     plain = Quirks()
     odd = [quirk.name for quirk in fields(Quirks) if getattr(provider.quirks, quirk.name) != getattr(plain, quirk.name)]
     if odd:

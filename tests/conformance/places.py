@@ -5,9 +5,9 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from tests.conformance import claude_wire
-from tests.conformance.said import CASES, Json, Said, as_claude, claude, odd, plain
+from tests.conformance.said import CASES, Json, Said, as_claude, claude, odd, odd_claude, plain
 from tests.e2e.running import Running, provider, running, wiring
-from tests.upstream import Request, Respond, ScriptedUpstream
+from tests.upstream import Respond, ScriptedUpstream
 from tests.waiting import until
 
 # Claude's citations have no place in a text, and OpenAI's no kind of Claude's own.
@@ -42,7 +42,8 @@ async def claude_place(where: str, said: Said | Json) -> AsyncIterator[str]:
         respond, kind = _PROVIDERS[where][0](said), "openai"
     else:
         message = as_claude(said) if isinstance(said, Said) else said
-        respond, kind = _mangled(message) if where == "mangled" else claude_wire.telling(message), "anthropic"
+        mangled = claude_wire.mangled(message)
+        respond, kind = (lambda _: mangled) if where == "mangled" else claude_wire.telling(message), "anthropic"
     if where == "direct":
         async with ScriptedUpstream(respond) as upstream:
             yield upstream.url
@@ -51,17 +52,9 @@ async def claude_place(where: str, said: Said | Json) -> AsyncIterator[str]:
         yield url
 
 
-def _mangled(message: Json) -> Respond:
-    """As after several relays; the mutations one by one are the SDK's business."""
-
-    def respond(_: Request) -> claude_wire.Script:
-        return claude_wire.mangled(message)
-
-    return respond
-
-
 _PROVIDERS: dict[str, tuple[Callable[[Said], Respond], str]] = {
     "openai": (plain, "openai"),
     "odd": (odd, "openai"),
     "claude": (claude, "anthropic"),
+    "odd claude": (odd_claude, "anthropic"),
 }

@@ -173,6 +173,11 @@ def claude(said: Said) -> Respond:
     return claude_wire.telling(as_claude(said))
 
 
+def odd_claude(said: Said) -> Respond:
+    """The same from a lookalike: other line ends, comments, no space, no event names, pieces of 97 bytes, no index, no stops."""
+    return lambda _: claude_wire.mangled(as_claude(said))
+
+
 def refusing(status: int, **headers: str) -> Respond:
     error = {"message": "The provider says no.", "type": "invalid_request_error", "param": None, "code": None}
     return lambda _: document(json.dumps({"error": error}).encode(), status, **headers)

@@ -1,7 +1,7 @@
 """The official `openai` SDK, over sockets: what it makes of an answer is the same whether the provider or the gateway answers it.
 
 `direct` is the SDK at the OpenAI provider itself; beside it the gateway over that provider, over the same one with
-harmless oddities, and over Claude.
+harmless oddities, over Claude, and over Claude with them.
 """
 
 import hashlib
@@ -45,6 +45,7 @@ KEY = "sk-test-key-of-a-client-of-the-gateway"
 USER: list[Any] = [{"role": "user", "content": "hi"}]
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
 
+ROADS = [*OPENAI_ROADS, *(("odd claude", name) for where, name in OPENAI_ROADS if where == "claude")]
 STREAM_RAISES = {"length": openai.LengthFinishReasonError, "content_filter": openai.ContentFilterFinishReasonError}
 
 
@@ -168,7 +169,7 @@ async def iterated_synchronously(url: str, said: Said) -> Json:
 CALLS = [created, created_synchronously, helped, helped_synchronously, iterated, iterated_synchronously]
 
 
-@pytest.mark.parametrize(("where", "name"), OPENAI_ROADS)
+@pytest.mark.parametrize(("where", "name"), ROADS)
 async def test_the_sdk_makes_the_same_of_an_answer_through_the_gateway(where: str, name: str) -> None:
     said = CASES[name]
     async with openai_place("direct", said) as direct, openai_place(where, said) as through:

@@ -367,6 +367,32 @@ def test_anchors_and_merge_keys_work(read: Read) -> None:
         ),
         ("providers: {a: {type: openai, proxy: 'socks5://x'}}", "providers.a.proxy", 1, "expected the http:// or https:// URL of a proxy"),
         ("providers: {a: {type: openai, auth: basic}}", "providers.a.auth", 1, "expected bearer or x-api-key or api-key"),
+        (
+            "providers: {a: {type: mapped, text: text}}",
+            "providers.a.text",
+            1,
+            "expected a JSON pointer such as /choices/0/text; in a name, ~1 stands for / and ~0 for ~",
+        ),
+        ("providers: {a: {type: mapped, finsh: /x}}", "providers.a.finsh", 1, "unknown key; did you mean finish?"),
+        (
+            "providers: {a: {type: mapped, usage: {input_token: /x}}}",
+            "providers.a.usage.input_token",
+            1,
+            "unknown key; did you mean input_tokens?",
+        ),
+        (
+            "providers: {a: {type: mapped, stop_reasons: {cut: max_token}}}",
+            "providers.a.stop_reasons.cut",
+            1,
+            "expected end_turn or max_tokens or stop_sequence or refusal or model_context_window_exceeded or error; "
+            "did you mean max_tokens?",
+        ),
+        (
+            "providers: {a: {type: mapped, url: 'http://a/?x=1'}}",
+            "providers.a.url",
+            1,
+            "expected an http:// or https:// URL with a host and without user name, query or fragment",
+        ),
         ("models: {d: {targets: []}}", "models.d.targets", 1, "expected at least one"),
         ("models: {d: {targets: a/b}}", "models.d.targets", 1, "expected a list"),
         ("models: {d: {}}", "models.d.targets", 1, "is missing: provider/model, in the order in which they are tried"),

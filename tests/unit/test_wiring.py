@@ -322,6 +322,72 @@ def test_a_wrong_preset_is_one_sentence(wired: Wire, row: str, sentence: str) ->
     assert mistakes(wired, f"providers: {{d: {{{row}}}}}") == [f"providers.d.preset (gateway.yaml line 1): {sentence}"]
 
 
+# Type mapped.
+
+HOUSE = "type: mapped, url: 'http://127.0.0.1:9000/generate', request: {p: $prompt}, text: /text"
+
+
+def test_a_mapped_provider_is_its_own_format_at_its_url_as_it_stands(wired: Wire) -> None:
+    file = f"providers: {{house: {{{HOUSE}, api_key: k, auth: api-key, query: {{a: '1'}}, headers: {{X-A: b}}}}, other: {{type: openai}}}}"
+    wiring = wired(file)
+    house = wiring.providers["house"]
+    assert (house.format.name, house.provider.base_url, house.transport) == ("mapped", "http://127.0.0.1:9000/generate", "http")
+    assert (house.provider.credentials, house.provider.query, house.provider.headers) == ((("api-key", "k"),), {"a": "1"}, {"X-A": "b"})
+    assert names(wiring) == ["house/default"]
+    assert wiring.router.resolve("house/a/b").targets[0].name == "house/a/b"
+
+
+def test_a_mapped_provider_that_is_told_a_model_wants_one_in_models(wired: Wire) -> None:
+    row = HOUSE.replace("$prompt", "$prompt, m: $model")
+    assert mistakes(wired, f"providers: {{house: {{{row}}}}}") == [
+        "models: is missing: provider house lists none; expected a line such as default: {targets: [house/MODEL]}"
+    ]
+    assert names(wired(f"providers: {{house: {{{row}}}}}\nmodels: {{default: {{targets: [house/m]}}}}")) == ["house/m"]
+
+
+@pytest.mark.parametrize(
+    ("row", "lines"),
+    [
+        (
+            "type: mapped",
+            [
+                "url@: is missing: where a chat is posted",
+                "request@: is missing: the body of a request, with $messages or $prompt in it",
+                "text@: is missing: a JSON pointer to the answer's text in each chunk; or framing: text, if the body is nothing but text",
+            ],
+        ),
+        (
+            f"{HOUSE}, preset: groq, base_url: 'http://a', version: x, quirks: {{cumulative: true}}",
+            [
+                "base_url@: is no key of type mapped; its address is url",
+                "preset@: is no key of type mapped",
+                "quirks@: is no key of type mapped",
+                "version@: is no key of type mapped",
+            ],
+        ),
+        ("type: openai, text: /text, request: {}", ["request@: is a key of type mapped only", "text@: is a key of type mapped only"]),
+        (
+            HOUSE.replace("$prompt", "$promt, q: 'Q: $prompt', r: [{$messages: {a: $name}, b: 1}], $s: 1"),
+            [
+                "request.p@: unknown placeholder; did you mean $prompt?; a plain $ is written $$",
+                "request.q@: expected $prompt to stand alone, nothing beside it",
+                "request.r[0]@: expected $messages to stand alone, nothing beside it",
+                "request.r[0].$messages.a@: unknown placeholder; known are $role, $text; a plain $ is written $$",
+                "request.$s@: unknown placeholder; known are $messages; a plain $ is written $$",
+            ],
+        ),
+        (HOUSE.replace("$prompt", "hi"), ["request@: says nothing of the chat: expected $messages, $prompt, $transcript somewhere in it"]),
+        (f"{HOUSE}, framing: text", ["text@: has no place in a body that is text (framing: text)"]),
+        (f"{HOUSE}, stop_reasons: {{cut: max_tokens}}", ["stop_reasons@: wants finish, a JSON pointer to the values that it explains"]),
+    ],
+)
+def test_every_mistake_of_a_description_is_a_sentence_with_its_place(wired: Wire, row: str, lines: list[str]) -> None:
+    place = " (gateway.yaml line 1)"
+    assert mistakes(wired, f"providers: {{house: {{{row}}}}}\nmodels: {{default: {{targets: [house/m]}}}}") == [
+        f"providers.house.{line.replace('@', place, 1)}" for line in lines
+    ]
+
+
 # Keys.
 
 

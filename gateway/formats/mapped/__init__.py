@@ -29,6 +29,13 @@ class MappedFormat:
         """Whether a request names its model, so that one has to be known."""
         return any(found.name == "model" for found in findings(self._description.request))
 
+    @property
+    def remarks(self) -> list[str]:
+        """Where the description is weak, for whoever checks it."""
+        used = {found.name for found in findings(self._description.request)}
+        only = ["sends the latest user's text only"] if used.isdisjoint(("messages", "transcript")) else []
+        return only if self._description.finish else [*only, "no finish: an answer that breaks off looks whole"]
+
     def build(self, request: ChatRequest, target: Target, *, stream_usage: bool = True) -> UpstreamRequest:
         return build(request, target, self._description)
 

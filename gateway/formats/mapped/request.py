@@ -132,5 +132,5 @@ class _Chat:
 
 def _string(path: str, value: Any) -> str:
     if not isinstance(value, str):
-        raise RequestRefused("invalid_request", f"{path}: a string is expected.")
+        raise RequestRefused("invalid_request", f"{path}: expected a string.")
     return value

@@ -6,8 +6,8 @@ https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol
     part     = text-start text-delta* text-end | reasoning-… | tool-input-start tool-input-delta* (tool-input-available | -error)
              | tool-output-available | source-url | source-document | file | data-…
 
-Sources may come anywhere inside a text, and before `error` or `abort` a part may be open. The keys are those of version 5.0.60, which
-refuses every other one, and `finishReason`, which came a little later. `fold` is `processUIMessageStream` of version 5 in few words.
+Sources may come anywhere inside a text, and before `error` or `abort` a part may be open. The keys are those of version 5.0.92, which
+refuses every other one. `fold` is `processUIMessageStream` of version 5 in few words.
 It shares nothing with the gateway.
 """
 

@@ -105,12 +105,12 @@ def _call_problems(path: str, block: Json) -> Iterator[str]:
         if not _is_text(block.get(key)):
             yield f"{path}.{key}: expected a string"
     given = block.get("input")
-    if isinstance(given, str) and given.strip():
+    if isinstance(given, str):
         try:
-            given = json_text.read(given)
+            given = json_text.read(given) if given.strip() else {}
         except json_text.MalformedJson:
             yield f"{path}.input: the tool's arguments are not JSON"
-    if not isinstance(given, dict | None) and given != "":
+    if not isinstance(given, dict | None):
         yield f"{path}.input: expected an object"
 
 

@@ -1,4 +1,4 @@
-"""Events as chunks of the UI message stream, which every `ai` from 5.0 on reads.
+"""Events as chunks of the UI message stream, which every `ai` from 5.0.92 on reads.
 
 https://ai-sdk.dev/docs/ai-sdk-ui/stream-protocol
 

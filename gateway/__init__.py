@@ -3,12 +3,14 @@
 Imports point down the floors:
 
     6  wiring       __main__, commands · server (socket, signals) · protocol (one client's connection) · app (routes) ·
-                    wiring (settings → one value) · settings
+                    wiring (settings → one value) · connections (its providers) · descriptions (of the mapped ones) · settings
     5  the story    answer (one client) · count_tokens · generation (attempts at the targets)
     4  I/O          telemetry · log · admission · access · upstream (one exchange with a provider) · simulate_server ·
                     play (a script as a provider) · http1 (the transport) · tls
-    3  decisions    deadlines (which clock strikes next) · failover (what to try next) · routing (name → targets)
-    2  translation  formats (one per wire format, both its sides) · simulator (a request → a script)
+    3  decisions    deadlines (which clock strikes next) · failover (what to try next) · routing (name → targets) ·
+                    rules (what an alias lets through)
+    2  translation  formats (one per wire format, both its sides) · simulator (a request → a script) ·
+                    model_list (names → what /v1/models says)
     1  wire         body (bytes → JSON) · refusals (what a provider's error says) · message (events → one message) ·
                     sequence (the grammar) · deltas (what one says) · usage (counts, laid over each other) ·
                     framing (any body → frames) · sse (bytes → frames)

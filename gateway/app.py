@@ -15,7 +15,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from gateway import json_text
+from gateway import json_text, model_list
 from gateway.access import Access, caller, refuse, request_id
 from gateway.admission import Admission, stopping
 from gateway.answer import Answer, Written
@@ -27,9 +27,11 @@ from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.native import NATIVE
 from gateway.front_page import front_page
 from gateway.generation import Generation, Upstreams
+from gateway.json_text import Json
 from gateway.routing import Caller, Router
+from gateway.rules import ruled
 from gateway.telemetry import Feed, Live, StreamRecord, emit
-from gateway.wiring import ANSWERS, COUNTS, REQUESTS, Wiring
+from gateway.wiring import ALSO, ANSWERS, COUNTS, REQUESTS, Wiring
 
 BODY_LIMIT = 10 * 1024 * 1024  # bytes of a request
 BODY_TIME = 60.0  # seconds in which it must have arrived
@@ -56,9 +58,10 @@ class Gateway:
 
     async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
         """A chat in one of `REQUESTS`, an ASGI application: what can be refused is refused before anything is opened."""
-        asks = REQUESTS[scope["path"]]
-        format_name = _parameter(scope, "format", asks.answer.name)
-        answer = await self._posted(scope, receive, asks, lambda parsed, record, who: self._answer(parsed, asks, format_name, record, who))
+        wished = _parameter(scope, "format")
+        answer = await self._posted(
+            scope, receive, REQUESTS[scope["path"]], lambda parsed, asks, record, who: self._answer(parsed, asks, wished, record, who)
+        )
         await answer(scope, receive, send)
 
     async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -79,10 +82,12 @@ class Gateway:
             if body is None:
                 raise stopping()
             record.began = time.monotonic()
+            asks = _asked_in(scope["path"], body, asks)
+            record.format = asks.answer.name
             parsed = asks.parse(body, scope["headers"])
             record.model = parsed.request.model
             record.warnings.extend(parsed.warnings)
-            return answer(parsed, record, who)
+            return answer(parsed, asks, record, who)
         except ClientDisconnect:
             record.outcome = "client_disconnected"
             self._refused(record, None)
@@ -99,13 +104,15 @@ class Gateway:
         for reading in tuple(self._unread):
             reading.cancel()
 
-    def _answer(self, parsed: Parsed, asks: RequestFormat, format_name: str, record: StreamRecord, who: Caller | None) -> Answer:
+    def _answer(self, parsed: Parsed, asks: RequestFormat, wished: str | None, record: StreamRecord, who: Caller | None) -> Answer:
         request = parsed.request
-        answer_format = _answer_format(format_name)
+        answer_format = asks.answer if wished is None else _answer_format(wished)
         record.format = answer_format.name
-        asked = Asked(record.request_id, int(time.time()), request.model, parsed.include_usage)
+        asked = Asked(record.request_id, int(time.time()), request.model, parsed.include_usage, parsed.continues)
         written = _written(answer_format, asked, stream=request.stream)
         model = self._router(who).resolve(request.model)
+        request, warnings = ruled(request, model.rules, model.name)
+        record.warnings.extend(warnings)
         facts = Facts(began=record.began, commits=request.stream)
         return Answer(
             Generation(request, model, self.upstreams, facts, record),
@@ -119,10 +126,11 @@ class Gateway:
             open_answers=self.answers,
         )
 
-    def _count(self, parsed: Parsed, record: StreamRecord, who: Caller | None) -> Count:
+    def _count(self, parsed: Parsed, asks: RequestFormat, record: StreamRecord, who: Caller | None) -> Count:
         model = self._router(who).resolve(parsed.request.model)
+        request, _ = ruled(parsed.request, model.rules, model.name)
         admission = self.shares[who] if who else self.admission
-        return Count(parsed.request, model, COUNTS, self.transports, CLAUDE_CLIENT, record.request_id, admission, self._unread)
+        return Count(request, model, COUNTS, self.transports, asks, record.request_id, admission, self._unread)
 
     def _router(self, who: Caller | None) -> Router:
         """The models that a caller may use."""
@@ -134,23 +142,15 @@ class Gateway:
         record.ended = time.monotonic()
         emit(record, self.live)
 
-    async def models(self, request: Request) -> JSONResponse:
-        """`GET /v1/models`: what the caller may use, in one shape that both official SDKs read."""
+    async def models(self, request: Request) -> Response:
+        """`GET /v1/models`: what the caller may use."""
         names = self._router(caller(request.scope)).names()
-        rows = [
-            {
-                "id": name,
-                "object": "model",
-                "type": "model",
-                "created": STARTED,
-                "created_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(STARTED)),
-                "owned_by": "gateway",
-                "display_name": name,
-            }
-            for name in names
-        ]
-        ends = {"first_id": names[0] if names else None, "last_id": names[-1] if names else None}
-        return JSONResponse({"object": "list", "data": rows, "has_more": False, **ends})
+        return _listed(request, lambda: model_list.page(names, request.query_params, STARTED))
+
+    async def model(self, request: Request, first: str, rest: str) -> Response:
+        """`GET /v1/models/{id}`: one of them."""
+        router = self._router(caller(request.scope))
+        return _listed(request, lambda: model_list.entry(router.resolve(first + rest).name, STARTED))
 
     async def readyz(self) -> JSONResponse:
         stopping = self.admission.stopping
@@ -163,7 +163,7 @@ class Gateway:
         return EventSourceResponse(_Lines(self.live.subscribe()), ping=15, sep="\n", headers={"x-accel-buffering": "no"})
 
 
-Answering = Callable[[Parsed, StreamRecord, Caller | None], ASGIApp]
+Answering = Callable[[Parsed, RequestFormat, StreamRecord, Caller | None], ASGIApp]
 """What becomes of a request that was read; `RequestRefused` if nothing does."""
 
 
@@ -197,6 +197,14 @@ class _Refusal(Response):
         await refuse(self._error, self._request_id, send, self._fields, format=self._format)
 
 
+def _listed(request: Request, document: Callable[[], Json]) -> Response:
+    try:
+        return JSONResponse(document())
+    except RequestRefused as error:
+        known_as = request_id(request.scope)
+        return _Refusal(error, known_as, {"request-id": known_as})  # where Claude's SDKs look for it
+
+
 def create_app(gateway: Gateway) -> Access:
     """The ASGI application, access rules around it."""
 
@@ -207,7 +215,9 @@ def create_app(gateway: Gateway) -> Access:
             await transport.aclose()
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=lifespan)
-    app.add_api_route("/v1/models", gateway.models, methods=["GET"])
+    app.add_api_route("/v1/models", gateway.models, methods=["GET"], response_model=None)
+    # An id may hold slashes; in two parts, since a `path` alone may be empty.
+    app.add_api_route("/v1/models/{first}{rest:path}", gateway.model, methods=["GET"], response_model=None)
     app.add_api_route("/live", gateway.live_feed, methods=["GET"], response_model=None)
     app.add_api_route("/readyz", gateway.readyz, methods=["GET"])
     app.add_api_route("/healthz", _healthz, methods=["GET"])
@@ -293,10 +303,16 @@ def _too_large() -> RequestRefused:
     return RequestRefused("too_large", f"The request is larger than {BODY_LIMIT // 2**20} MiB: send less history or smaller images.")
 
 
-def _parameter(scope: Scope, name: str, default: str) -> str:
+def _asked_in(path: str, body: bytes, usual: RequestFormat) -> RequestFormat:
+    """The format of a request, where a path takes more than one."""
+    known_by, other = ALSO.get(path, (None, usual))
+    return other if known_by is not None and known_by(body) else usual
+
+
+def _parameter(scope: Scope, name: str) -> str | None:
     """The last value of a query parameter."""
     query = scope["query_string"]
-    return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True)).get(name, default) if query else default
+    return dict(parse_qsl(query.decode("latin-1"), keep_blank_values=True)).get(name) if query else None
 
 
 class _Routes:

@@ -14,6 +14,12 @@ Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Positive = Annotated[int, Meta(ge=1)]
 Content = str | list[Json]
 
+# Keys of a provider's request that the gateway writes itself, whatever the format: what was validated must be what is sent.
+WRITTEN = frozenset({
+    "model", "messages", "system", "max_tokens", "stream", "stream_options", "temperature", "top_p", "stop_sequences", "n", "tools",
+    "tool_choice", "response_format",
+})  # fmt: skip
+
 
 class Message(Struct, frozen=True, forbid_unknown_fields=True):
     """One turn. A `tool` message is one tool result, for the call named by `tool_use_id` (or `tool_call_id`)."""
@@ -28,13 +34,15 @@ class Particulars(Struct, frozen=True):
     """What only one wire format has words for: for an upstream of that `format`; another leaves it out with a warning.
 
     `body`: keys of the request, merged over what the upstream's format writes; `messages`: keys of a message, by its number;
-    `betas`: names of features not yet released, in a header where the format has one.
+    `betas`: names of features not yet released, in a header where the format has one. `unvetted`: keys of `body` that the format's
+    parser does not know, or that decide who pays: a caller with a key needs the alias's leave for them.
     """
 
     format: str
     body: Json = {}
     messages: dict[int, Json] = {}
     betas: tuple[str, ...] = ()
+    unvetted: tuple[str, ...] = ()
 
 
 class ChatRequest(Struct, frozen=True, forbid_unknown_fields=True):

@@ -21,7 +21,7 @@ from gateway.deadlines import Facts, Meaning
 from gateway.deltas import is_content
 from gateway.errors import UpstreamFailed
 from gateway.events import Event
-from gateway.failover import Again, GiveUp, Next, decide
+from gateway.failover import Again, GiveUp, Next, decide, refuses_thoughts, without_thoughts
 from gateway.formats import Decoder, Target
 from gateway.routing import Model
 from gateway.sequence import Sequencer
@@ -114,7 +114,7 @@ class Generation:
             reading.record()
 
     async def _exchange(self, target: Target, reading: "_Reading") -> None:
-        """The request and its answer; once more without `stream_options` if that is what the provider stumbles over."""
+        """The request and its answer; once more without `stream_options`, or without thoughts, if the provider stumbles over those."""
         transport = self._upstreams.transports[target.provider.name]
         connect = self._model.timeouts.connect
         if not target.model:
@@ -123,19 +123,25 @@ class Generation:
                 models[target.provider.name] = await upstream.first_model(transport, target, connect=connect)
             target = upstream.named(target, models[target.provider.name])
             self._record.target = target.name
-        usage = target.name not in self._upstreams.without_stream_usage
+        usage, request = target.name not in self._upstreams.without_stream_usage, self._request
         while True:
-            outgoing = target.format.build(self._request, target, stream_usage=usage)
+            outgoing = target.format.build(request, target, stream_usage=usage)
             self._record.warnings.extend(outgoing.warnings)
             try:
                 async with upstream.opened(transport, target.provider, outgoing, connect=connect) as exchange:
                     await reading.read(exchange, target)
                     return
             except UpstreamFailed as error:
-                if not usage or error.status not in (400, 422) or reading.begun or "stream_options" not in error.message:
+                if error.status not in (400, 422) or reading.begun:
                     raise
-            usage = False
-            self._upstreams.without_stream_usage.add(target.name)
+                if usage and "stream_options" in error.message:
+                    usage = False
+                    self._upstreams.without_stream_usage.add(target.name)
+                elif refuses_thoughts(error) and (unthought := without_thoughts(request)) is not None:
+                    request = unthought
+                    self._record.warnings.append("thinking that the provider does not know as its own was left out")
+                else:
+                    raise
 
     def _timed_out(self, meaning: Meaning, target: Target | None) -> UpstreamFailed:
         seconds = getattr(self._model.timeouts, meaning)

@@ -35,6 +35,13 @@ class Text:
                 self._joined.append("".join(self._recent))
                 self._recent.clear()
 
+    def news(self, text: str) -> str:
+        """What is new in a text that may repeat all of this one; it is added."""
+        if len(text) >= self.size and text.startswith(str(self)):
+            text = text[self.size :]
+        self.add(text)
+        return text
+
     def __str__(self) -> str:
         return "".join([*self._joined, *self._recent])
 

@@ -96,7 +96,7 @@ class Assembler:
                     self._is_open = True
                     if block["type"] == "fallback" and self._message is not None:
                         # What follows comes from another model (https://docs.anthropic.com/en/api/messages).
-                        self._message["model"] = _model_after(block) or self._message["model"]
+                        self._message["model"] = model_after(block) or self._message["model"]
                 case ContentBlockStop():
                     self._stop(event)
                 case MessageStart(message=message):
@@ -226,6 +226,7 @@ def _if(kind: type[T], value: object) -> T | None:
     return value if isinstance(value, kind) else None
 
 
-def _model_after(fallback: Json) -> str | None:
+def model_after(fallback: Json) -> str | None:
+    """The model that goes on after a block of the type `fallback`."""
     served = _if(dict, fallback.get("to")) or {}
     return _if(str, served.get("model"))

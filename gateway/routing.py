@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from gateway.errors import RequestRefused
 from gateway.formats import Target
+from gateway.rules import NO_RULES, Rules
 
 # A refusal is one sentence: it names so many names, and so much of what was asked for.
 MOST_NAMES_LISTED = 20
@@ -53,6 +54,7 @@ class Model:
     targets: tuple[Target, ...]
     timeouts: Timeouts = Timeouts()
     retry: Retry = Retry()
+    rules: Rules = NO_RULES
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +69,8 @@ class Caller:
 
 
 class Router:
-    """`providers`: each provider as a target whose model is still open, for callers who may write `provider/model`."""
+    """`providers`: each provider as a target whose model is still open, for callers who may write `provider/model`; the times,
+    tries and rules are what holds for those."""
 
     def __init__(
         self,
@@ -75,11 +78,13 @@ class Router:
         providers: Mapping[str, Target],
         timeouts: Timeouts = Timeouts(),
         retry: Retry = Retry(),
+        rules: Rules = NO_RULES,
     ) -> None:
         self._models = dict(models)
         self._providers = dict(providers)
         self._timeouts = timeouts
         self._retry = retry
+        self._rules = rules
 
     def names(self) -> tuple[str, ...]:
         """The aliases, in the order of the configuration."""
@@ -88,7 +93,7 @@ class Router:
     def only(self, names: Collection[str]) -> "Router":
         """What is left for a caller who may use these aliases and nothing else."""
         models = {name: model for name, model in self._models.items() if name in names}
-        return Router(models, {}, self._timeouts, self._retry)
+        return Router(models, {}, self._timeouts, self._retry, self._rules)
 
     def resolve(self, name: str) -> Model:
         """An alias, else `known-provider/anything`; `RequestRefused` for every other name."""
@@ -96,7 +101,7 @@ class Router:
             return model
         provider, _, rest = name.partition("/")  # at the first one only: model names hold slashes
         if rest and (target := self._providers.get(provider)):
-            return Model(name, (Target(target.provider, target.format, rest),), self._timeouts, self._retry)
+            return Model(name, (Target(target.provider, target.format, rest),), self._timeouts, self._retry, self._rules)
         raise RequestRefused("unknown_model", self._refusal(name))
 
     def _refusal(self, name: str) -> str:

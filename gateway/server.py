@@ -20,13 +20,14 @@ import uvloop
 
 from gateway.admission import stopping
 from gateway.app import Gateway, create_app
+from gateway.connections import Connection
 from gateway.http1 import IDLE_CONNECTIONS, IDLE_TIME, Http1Transport
 from gateway.log import Paint, configure_logging
 from gateway.play import PlayTransport
 from gateway.protocol import Protocol
 from gateway.proxied import ProxiedTransport
-from gateway.wiring import Connection, Wiring
 from gateway.wiring import Server as Limits
+from gateway.wiring import Wiring
 
 LOG = logging.getLogger("gateway")
 

@@ -110,8 +110,7 @@ async def first_model(transport: httpx.AsyncBaseTransport, target: Target, *, co
     """The first model that an OpenAI-compatible provider lists."""
     provider = target.provider
     url = f"{provider.base_url}/models"
-    headers = (("authorization", f"Bearer {provider.key}"),) if provider.key else ()
-    request = UpstreamRequest(url, (*headers, ("accept-encoding", "identity")), b"")
+    request = UpstreamRequest(url, (*provider.credentials, ("accept-encoding", "identity")), b"")
     async with opened(transport, provider, request, connect=connect) as exchange:
         body = await _refusal_body(exchange)
     try:

@@ -1,60 +1,46 @@
-"""Settings become one frozen value that the rest of the gateway is handed; nothing else reads settings.
+"""Settings become one frozen value that the rest of the gateway is handed; nothing else reads settings, but for connections.py."""
 
-Without any provider in the file, ANTHROPIC_API_KEY and OPENAI_API_KEY make providers, and without those the simulator answers.
-"""
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
-import ssl
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from pathlib import Path
-from typing import Literal
-from urllib.parse import unquote, urlsplit, urlunsplit
-
-from gateway.formats import AnswerFormat, BuildCount, Provider, Quirks, RequestFormat, Target, UpstreamFormat
+from gateway import connections
+from gateway.connections import Connection
+from gateway.formats import AnswerFormat, BuildCount, RequestFormat, Target
+from gateway.formats.ai_sdk import AI_SDK, is_use_chat
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.anthropic.request import build_count
+from gateway.formats.mapped import MappedFormat
 from gateway.formats.native import NATIVE
-from gateway.formats.openai import OPENAI, OPENAI_CLIENT
-from gateway.formats.openai.presets import PRESETS, Preset
+from gateway.formats.openai import OPENAI_CLIENT
 from gateway.formats.plain import NDJSON, TEXT
 from gateway.routing import Caller, Model, Retry, Router, Streaming, Timeouts
+from gateway.rules import FEATURES, Rules
 from gateway.settings import Configuration, ConfigurationError
 from gateway.settings.mistakes import Place, did_you_mean
-from gateway.settings.schema import SIMULATOR, ModelSettings, ProviderSettings, base_url_text, is_key, is_loopback
+from gateway.settings.schema import ModelSettings, is_loopback
 
-UPSTREAMS: dict[str, UpstreamFormat] = {"anthropic": ANTHROPIC, "openai": OPENAI}
 # By the path that a chat is posted to, and by what `?format=` calls them.
 REQUESTS: dict[str, RequestFormat] = {
     "/chat": NATIVE,
     "/v1/messages": CLAUDE_CLIENT,
     "/v1/chat/completions": OPENAI_CLIENT,
+    "/api/chat": AI_SDK,
 }
+# What else may be posted to a path, and how its body is known.
+ALSO: dict[str, tuple[Callable[[bytes], bool], RequestFormat]] = {"/chat": (is_use_chat, AI_SDK)}
 ANSWERS: dict[str, AnswerFormat] = {
     "native": NATIVE,
     "anthropic": CLAUDE_CLIENT,
     "openai": OPENAI_CLIENT,
+    "ai-sdk": AI_SDK,
     "text": TEXT,
     "ndjson": NDJSON,
 }
 COUNTS: dict[str, BuildCount] = {"anthropic": build_count}  # the upstream formats that count the tokens of a request
 
-# The vendors themselves. They fetch an image's URL from their own network, not from inside ours.
-VENDORS = {"anthropic": Preset("https://api.anthropic.com", Quirks(url_sources=True)), "openai": PRESETS["openai"]}
 CLAUDE = "claude-sonnet-5-5"  # ANTHROPIC_MODEL's default
 TCP_USER_TIMEOUT_AFTER_WRITE = 5.0  # Linux applies it to closed windows too: `write` has to speak first
-
-
-@dataclass(frozen=True, slots=True)
-class Connection:
-    """A provider and how it is reached; `key_source` says to people where its key came from."""
-
-    provider: Provider
-    format: UpstreamFormat
-    transport: Literal["http", "simulator"] = "http"
-    proxy: str | None = field(default=None, repr=False)
-    ca_file: str | None = None
-    key_source: str = "no key"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,23 +88,26 @@ def wire(configuration: Configuration) -> Wiring:
     settings = configuration.settings
     mistakes: list[str] = []
 
-    providers = {name: _connection(configuration, name, provider, mistakes) for name, provider in settings.providers.items()}
+    providers = {name: connections.connection(configuration, name, provider, mistakes) for name, provider in settings.providers.items()}
     zero = not providers
     if zero:
-        providers = _from_environment(configuration, mistakes) or _simulators()
+        providers = connections.from_environment(configuration, mistakes) or connections.simulators()
     timeouts = Timeouts(**settings.timeouts.model_dump())
     retry = Retry(**settings.retry.model_dump())
+    everybody = Rules(keyed=bool(settings.access.keys))
     models = {
         alias: Model(
             alias,
             _targets(configuration, alias, model, providers, mistakes),
             replace(timeouts, **model.timeouts.model_dump(exclude_unset=True)),
             replace(retry, **model.retry.model_dump(exclude_unset=True)),
+            _rules(configuration, alias, model, mistakes),
         )
         for alias, model in settings.models.items()
     }
     if "default" not in models and (zero or not models):
-        models["default"] = Model("default", (_default_target(configuration, next(iter(providers.values()))),), timeouts, retry)
+        target = _default_target(configuration, next(iter(providers.values())), mistakes)
+        models["default"] = Model("default", (target,), timeouts, retry, everybody)
     access = _access(configuration, models, mistakes)
     server = _server(configuration, timeouts, access, mistakes)
     if mistakes:
@@ -128,7 +117,7 @@ def wire(configuration: Configuration) -> Wiring:
     return Wiring(
         providers=providers,
         models=models,
-        router=Router(models, direct, timeouts, retry),
+        router=Router(models, direct, timeouts, retry, everybody),
         timeouts=timeouts,
         retry=retry,
         streaming=Streaming(**settings.streaming.model_dump()),
@@ -137,171 +126,51 @@ def wire(configuration: Configuration) -> Wiring:
     )
 
 
-def resolved(kind: str, url: str) -> str:
-    """The base URL to which the format appends its own paths, from any of the forms in which people copy it."""
-    parts = urlsplit(url)
-    path = parts.path.rstrip("/")
-    if kind == "anthropic":
-        path = path.removesuffix("/messages") if path.endswith("/v1/messages") else path
-        path = path.removesuffix("/v1")
-    else:
-        path = path.removesuffix("/chat/completions") if path else "/v1"
-    return urlunsplit((parts.scheme, parts.netloc, path.rstrip("/"), "", ""))
-
-
-def _connection(configuration: Configuration, name: str, settings: ProviderSettings, mistakes: list[str]) -> Connection:
-    place: Place = ("providers", name)
-    row = _row(settings.type, settings.base_url)
-    if settings.preset is not None:
-        if settings.type != "openai":
-            mistakes.append(configuration.mistake((*place, "preset"), "there are presets for type openai only"))
-        elif settings.preset not in PRESETS:
-            mistakes.append(configuration.mistake((*place, "preset"), f"unknown preset{did_you_mean(settings.preset, PRESETS)}"))
-        else:
-            row = PRESETS[settings.preset]
-    if settings.base_url is None and row.base_url is None:
-        mistakes.append(configuration.mistake((*place, "base_url"), f"is missing: preset {settings.preset} has no address of its own"))
-    # A row's address is called as it stands: not everybody has a /v1.
-    base_url, transport = _address(settings.type, settings.base_url) if settings.base_url else (row.base_url or "", "http")
-    key, key_source = _key(configuration, place, settings, mistakes)
-    proxy = settings.proxy.get_secret_value() if settings.proxy else None
-    provider = Provider(
-        name=name,
-        base_url=base_url,
-        key=key,
-        auth=settings.auth or _auth(settings.type),
-        version=settings.version,
-        headers={header: value.get_secret_value() for header, value in settings.headers.items()},
-        query={parameter: value.get_secret_value() for parameter, value in settings.query.items()},
-        body=settings.body,
-        quirks=replace(row.quirks, **settings.quirks.model_dump(exclude_unset=True)),
-        hidden=login(proxy) if proxy else (),
-    )
-    return Connection(
-        provider,
-        UPSTREAMS[settings.type],
-        transport,
-        proxy,
-        _ca_file(configuration, place, settings.ca_file, mistakes),
-        "none needed" if transport == "simulator" and not key else key_source,
-    )
-
-
-def login(proxy: str) -> tuple[str, ...]:
-    """What of a proxy's URL must be hidden; with its user too, since a short password alone may be any word."""
-    parts = urlsplit(proxy)
-    user, password = unquote(parts.username or ""), unquote(parts.password or "")
-    return (password, f"{user}:{password}") if password else ()
-
-
-def _row(kind: str, base_url: str | None) -> Preset:
-    """Without a preset: the vendor's own row at the vendor's own address, else the format as documented."""
-    vendor = VENDORS[kind]
-    return vendor if base_url is None or resolved(kind, base_url) == vendor.base_url else Preset(None)
-
-
-def _address(kind: str, url: str) -> tuple[str, Literal["http", "simulator"]]:
-    """The base URL and what carries requests to it."""
-    return (resolved(kind, "http://simulator"), "simulator") if url == SIMULATOR else (resolved(kind, url), "http")
-
-
-def _auth(kind: str) -> Literal["x-api-key", "bearer"]:
-    return "x-api-key" if kind == "anthropic" else "bearer"
-
-
-def _key(
-    configuration: Configuration, place: Place, settings: ProviderSettings, mistakes: list[str]
-) -> tuple[str | None, str]:
-    """The key, and where it came from. An empty one, as `${NAME:-}` may give, is none."""
-    key = settings.api_key.get_secret_value() if settings.api_key else ""
-    if settings.api_key_file is None:
-        return (key, configuration.source((*place, "api_key"))) if key else (None, "no key")
-    file: Place = (*place, "api_key_file")
-    if settings.api_key is not None:
-        mistakes.append(configuration.mistake(file, "stands beside api_key: use one of them"))
-        return None, "no key"
-    try:
-        key = settings.api_key_file.read_text("ascii").strip()
-    except OSError as error:
-        mistakes.append(configuration.mistake(file, f"the file cannot be read ({error.strerror})"))
-    except UnicodeDecodeError:
-        mistakes.append(configuration.mistake(file, "the file does not hold a key of printable ASCII characters"))
-    else:
-        if not is_key(key):
-            mistakes.append(configuration.mistake(file, "the file does not hold one key of printable ASCII characters without spaces"))
-    return key, f"the file of {configuration.label(file)}"
-
-
-def _ca_file(configuration: Configuration, place: Place, path: Path | None, mistakes: list[str]) -> str | None:
-    if path is None:
-        return None
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(path)
-    except ssl.SSLError:
-        mistakes.append(configuration.mistake((*place, "ca_file"), "the file holds no PEM certificates"))
-    except OSError as error:
-        mistakes.append(configuration.mistake((*place, "ca_file"), f"the file cannot be read ({error.strerror})"))
-    return str(path)
-
-
 def _targets(
     configuration: Configuration, alias: str, model: ModelSettings, providers: Mapping[str, Connection], mistakes: list[str]
 ) -> tuple[Target, ...]:
     targets = []
     for index, row in enumerate(model.targets):
         provider, _, name = row.target.partition("/")
-        if connection := providers.get(provider):
-            targets.append(_target(connection, name))
+        if (found := providers.get(provider)) is not None:
+            targets.append(_target(found, name))
         else:
             sentence = f"names an unknown provider{did_you_mean(provider, providers)}"
             mistakes.append(configuration.mistake(("models", alias, "targets", index), sentence))
     return tuple(targets)
 
 
+def _rules(configuration: Configuration, alias: str, model: ModelSettings, mistakes: list[str]) -> Rules:
+    default, cap = model.max_tokens.default, model.max_tokens.cap
+    if default is not None and cap is not None and default > cap:
+        mistakes.append(configuration.mistake(("models", alias, "max_tokens", "default"), f"expected at most the cap, which is {cap}"))
+    return Rules(
+        system=model.system,
+        default=default,
+        cap=cap,
+        allow=frozenset(FEATURES if model.allow is None else model.allow),
+        extra=None if model.extra_allowed is None else frozenset(model.extra_allowed),
+        keyed=bool(configuration.settings.access.keys),
+    )
+
+
 def _target(connection: Connection, model: str = "") -> Target:
     return Target(connection.provider, connection.format, model)
 
 
-def _default_target(configuration: Configuration, connection: Connection) -> Target:
+def _default_target(configuration: Configuration, connection: Connection, mistakes: list[str]) -> Target:
     """The model that the environment names; Claude has a default, an OpenAI-compatible provider lists its own at first use."""
     if connection.transport == "simulator":
         return _target(connection, "simulator")
+    if isinstance(connection.format, MappedFormat):
+        name = connection.provider.name
+        if connection.format.asks_model:
+            mistakes.append(f"models: is missing: provider {name} lists none; expected a line such as default: {{targets: [{name}/MODEL]}}")
+        return _target(connection, "default")
     values = configuration.environment.values
     if connection.format is ANTHROPIC:
         return _target(connection, values.get("ANTHROPIC_MODEL", "").strip() or CLAUDE)
     return _target(connection, values.get("OPENAI_MODEL", "").strip())
-
-
-def _from_environment(configuration: Configuration, mistakes: list[str]) -> dict[str, Connection]:
-    """Providers for the keys that are there under the names the vendors' own SDKs read."""
-    environment = configuration.environment
-    found = {}
-    for kind in UPSTREAMS:
-        key_name, url_name = f"{kind.upper()}_API_KEY", f"{kind.upper()}_BASE_URL"
-        key = environment.values.get(key_name, "").strip()
-        if not key:
-            continue
-        if not is_key(key):
-            mistakes.append(f"{environment.source(key_name)}: expected a key of printable ASCII characters without spaces")
-        url = environment.values.get(url_name, "").strip() or None
-        try:
-            row = _row(kind, url and base_url_text(url))
-        except ValueError as error:
-            mistakes.append(f"{environment.source(url_name)}: {error}")
-            continue
-        base_url, transport = _address(kind, url) if url else (row.base_url or "", "http")
-        provider = Provider(kind, base_url, key, _auth(kind), quirks=row.quirks)
-        found[kind] = Connection(provider, UPSTREAMS[kind], transport, key_source=environment.source(key_name))
-    return found
-
-
-def _simulators() -> dict[str, Connection]:
-    """The simulator twice, so that both of its formats can be tried."""
-    found = {}
-    for name, kind in {"simulator": "anthropic", "simulator-openai": "openai"}.items():
-        base_url, transport = _address(kind, SIMULATOR)
-        found[name] = Connection(Provider(name, base_url, auth=_auth(kind)), UPSTREAMS[kind], transport, key_source="none needed")
-    return found
 
 
 def _access(configuration: Configuration, models: Mapping[str, Model], mistakes: list[str]) -> Access:

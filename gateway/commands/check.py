@@ -2,15 +2,18 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, fields
 
 from gateway.commands import Paint, configuration, seconds, table, url
 from gateway.commands.serve import targets
+from gateway.connections import AUTHS, Connection
 from gateway.formats import Quirks
+from gateway.formats.mapped import MappedFormat
 from gateway.routing import Caller, Model
+from gateway.rules import FEATURES, Rules
 from gateway.settings.schema import SIMULATOR
-from gateway.wiring import Access, Connection, Server, Wiring, wire
+from gateway.wiring import Access, Server, Wiring, wire
 
 
 def run(arguments: Mapping[str, str | None]) -> int:
@@ -54,10 +57,14 @@ def _provider(name: str, connection: Connection) -> tuple[str, ...]:
     address = SIMULATOR if connection.transport == "simulator" else provider.base_url
     remarks = [f"key: {connection.key_source}"]
     remarks += [f"{what}: {', '.join(named)}" for what, named in (("headers", provider.headers), ("query", provider.query)) if named]
+    if provider.key and provider.auth != AUTHS[connection.format.name]:
+        remarks.append(f"auth: {provider.auth}")
     if connection.proxy:
         remarks.append("through a proxy")
     if connection.ca_file:
         remarks.append(f"ca_file: {connection.ca_file}")
+    if isinstance(connection.format, MappedFormat):
+        remarks += connection.format.remarks
     plain = Quirks()
     odd = [quirk.name for quirk in fields(Quirks) if getattr(provider.quirks, quirk.name) != getattr(plain, quirk.name)]
     if odd:
@@ -70,14 +77,29 @@ def _shown(value: object) -> str:
 
 
 def _own(model: Model, wiring: Wiring) -> str:
-    """Where the model's times and tries differ from everybody's."""
+    """Where the model's times and tries differ from everybody's, and its rules."""
     common = asdict(wiring.timeouts)
     parts = [f"{key} {seconds(value)}" for key, value in asdict(model.timeouts).items() if value != common[key]]
     if model.retry.attempts != wiring.retry.attempts:
         parts.append(f"{model.retry.attempts} attempts")
     if model.retry.max_retry_after != wiring.retry.max_retry_after:
         parts.append(f"max_retry_after {seconds(model.retry.max_retry_after)}")
+    parts += _ruled(model.rules)
     return f" ({', '.join(parts)})" if parts else ""
+
+
+def _ruled(rules: Rules) -> Iterator[str]:
+    """What the alias says about its requests; its text may be long, so only its length."""
+    if rules.system is not None:
+        yield f"system {len(rules.system)} characters"
+    if rules.default is not None:
+        yield f"max_tokens {rules.default}"
+    if rules.cap is not None:
+        yield f"max_tokens at most {rules.cap}"
+    if len(rules.allow) < len(FEATURES):
+        yield f"allows {' and '.join(feature for feature in FEATURES if feature in rules.allow) or 'plain chats only'}"
+    if rules.extra is not None:
+        yield f"extra_allowed {' and '.join(sorted(rules.extra)) or 'none'}"
 
 
 def _times(values: Mapping[str, float | None]) -> str:

@@ -12,6 +12,7 @@ from typing import Literal, Protocol
 from gateway.chat import ChatRequest
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.events import Event
+from gateway.formats.calls import Ids
 from gateway.json_text import Json
 from gateway.usage import Usage
 
@@ -25,8 +26,16 @@ class Quirks:
     done_is_finish: `[DONE]` without a finish reason ends the answer properly (some relays invent it)
     stream_usage: the provider is asked for `stream_options.include_usage`
     max_tokens_field: the request key for `max_tokens`
-    echo_reasoning: whether earlier thinking is sent back as `reasoning_content`
+    echo_reasoning: whether earlier thinking is sent back: as `reasoning_content`, or to Claude's lookalikes without a signature
     url_sources: images and documents may be given by URL: the provider fetches them, not something inside our network
+    files: documents may be given as files, in base64 or by the provider's own id
+    cache_control: marks of what the provider shall cache are passed on (Claude's format always does)
+    alternating: user and assistant must take turns, so two messages in a row of one of them become one
+    prefill: a last message of the assistant's is passed on as it is, or refused, or marked to be continued: with `prefix: true`
+        (Mistral), `partial: true` (Kimi), or for the whole request (continue_final_message: vLLM, SGLang)
+    thinking: where the request says whether to think: nowhere but in `reasoning_effort`, in `thinking.type`, in `enable_thinking`
+        and `thinking_budget`, in `chat_template_kwargs` (template), or in OpenRouter's `reasoning`
+    tool_ids: what ids of tool calls may look like (at_most_40 characters, nine letters and digits, …); others are replaced
     later_system: a system message in mid-conversation keeps its place, or becomes user text marked as a reminder
     reasoning_excluded: `completion_tokens` leaves the reasoning tokens out, so they are added (xAI)
     audio_excluded: `prompt_tokens` leaves the audio tokens out, so they are added (Mistral)
@@ -40,10 +49,33 @@ class Quirks:
     max_tokens_field: str = "max_tokens"
     echo_reasoning: Literal["never", "tool_turns", "always"] = "never"
     url_sources: bool = False
+    files: bool = False
+    cache_control: bool = False
+    alternating: bool = False
+    prefill: Literal["pass", "refuse", "prefix", "partial", "continue_final_message"] = "pass"
+    thinking: Literal["effort", "type", "enable_thinking", "template", "reasoning"] = "effort"
+    tool_ids: Ids = "any"
     later_system: Literal["keep", "reminder"] = "keep"
     reasoning_excluded: bool = False
     audio_excluded: bool = False
     refuses: tuple[str, ...] = ()
+
+
+Auth = Literal["bearer", "x-api-key", "api-key"]
+"""The header that the key goes into: `Authorization: Bearer`, or the one of that name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A lookalike as a row: where it is, and how it differs from its format's documents. Configuration overrides single fields.
+
+    `base_url`: None where everybody has an address of their own (local servers, Azure), to which `path` is added if it has none.
+    """
+
+    base_url: str | None
+    quirks: Quirks = Quirks()
+    auth: Auth | None = None  # None: the format's usual one
+    path: str = "/v1"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,13 +85,20 @@ class Provider:
     name: str
     base_url: str
     key: str | None = field(default=None, repr=False)
-    auth: Literal["x-api-key", "bearer"] = "bearer"
+    auth: Auth = "bearer"
     version: str = "2023-06-01"
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)
     query: Mapping[str, str] = field(default_factory=dict, repr=False)
     body: Json = field(default_factory=dict)
     quirks: Quirks = Quirks()
     hidden: tuple[str, ...] = field(default=(), repr=False)  # what else is secret on the way to it
+
+    @property
+    def credentials(self) -> tuple[tuple[str, str], ...]:
+        """The header that holds the key, if there is one."""
+        if not self.key:
+            return ()
+        return (("authorization", f"Bearer {self.key}"),) if self.auth == "bearer" else ((self.auth, self.key),)
 
     @property
     def secrets(self) -> tuple[str, ...]:
@@ -130,6 +169,7 @@ class Asked:
     created: int = 0
     model: str = ""
     include_usage: bool = False  # the caller wants the usage in an event of its own, where the format has one
+    continues: str | None = None  # the id of the message that the answer is a further part of; "" for one without an id
 
 
 UNASKED = Asked()  # for what repeats nothing of its request
@@ -142,6 +182,7 @@ class Parsed:
     request: ChatRequest
     include_usage: bool = False
     warnings: tuple[str, ...] = ()
+    continues: str | None = None  # as `Asked` has it
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,7 +50,7 @@ def parse(body: bytes) -> ChatRequest:
     try:
         request = _decoder.decode(body)
     except msgspec.ValidationError as error:
-        raise _use_chat(body) or _refused(_sentence(str(error))) from error
+        raise _refused(_sentence(str(error))) from error
     except msgspec.DecodeError as error:
         raise _refused(_no_json(body, str(error))) from error
     except RecursionError as error:
@@ -105,12 +105,12 @@ def _call_problems(path: str, block: Json) -> Iterator[str]:
         if not _is_text(block.get(key)):
             yield f"{path}.{key}: expected a string"
     given = block.get("input")
-    if isinstance(given, str) and given.strip():
+    if isinstance(given, str):
         try:
-            given = json_text.read(given)
+            given = json_text.read(given) if given.strip() else {}
         except json_text.MalformedJson:
             yield f"{path}.input: the tool's arguments are not JSON"
-    if not isinstance(given, dict | None) and given != "":
+    if not isinstance(given, dict | None):
         yield f"{path}.input: expected an object"
 
 
@@ -169,20 +169,6 @@ def _no_json(body: bytes, said: str) -> str:
         place = re.search(r"\(byte \d+\)", said)
         return f"The body is not JSON{f' {place[0]}' if place else ''}"
     return "The body is not strict JSON: it holds NaN, Infinity, half of a surrogate pair or a raw control character"
-
-
-def _use_chat(body: bytes) -> RequestRefused | None:
-    """`useChat` (https://ai-sdk.dev) sends messages made of `parts`: the answer to it would be in another format."""
-    try:
-        said = json_text.read(body)
-    except json_text.MalformedJson:
-        return None
-    messages = said.get("messages") if isinstance(said, dict) else None
-    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) and "parts" in message for message in messages):
-        return None
-    return RequestRefused(
-        "unsupported", "messages: made of parts (useChat of the AI SDK), which is not available here; send role and content."
-    )
 
 
 def _refused(sentence: str) -> RequestRefused:

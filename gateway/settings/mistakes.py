@@ -61,6 +61,7 @@ _EXPECTED = {
     "model_attributes_type": "expected a mapping of keys to values",
     "path_type": "expected the path of a file",
     "too_short": "expected at least one",
+    "string_too_short": "expected at least one character",
 }
 
 

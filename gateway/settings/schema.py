@@ -11,7 +11,11 @@ from urllib.parse import urlsplit
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, PlainValidator, SecretStr, create_model
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
-from gateway.formats import Quirks
+from gateway.chat import WRITTEN
+from gateway.formats import Auth, Quirks
+from gateway.formats.mapped.description import StopReason
+from gateway.formats.mapped.pointers import pointer
+from gateway.rules import Feature
 
 SIMULATOR = "simulator:"
 PREFIX = "GATEWAY_"
@@ -156,6 +160,12 @@ else:
         **{quirk.name: (_hints[quirk.name], quirk.default) for quirk in fields(Quirks) if quirk.default is not MISSING},
     )
 
+def _pointer(value: str) -> str:
+    pointer(value)
+    return value
+
+
+JsonPointer = Annotated[str, AfterValidator(_pointer)]
 Key = Annotated[SecretStr, _secret(re.compile(r"|[\x21-\x7e]+"), "expected a key of printable ASCII characters without spaces")]
 HeaderName = Annotated[str, _matching(_HEADER, "expected a header's name")]
 HeaderValue = Annotated[SecretStr, _secret(_HEADER_VALUE, "expected printable ASCII characters on one line")]
@@ -164,10 +174,17 @@ CallerName = Annotated[str, _matching(_NAME, f"expected {NAME_EXPECTED}")]
 Alias = Annotated[str, _matching(_ALIAS, "expected a name without spaces, at most 128 characters")]
 
 
-class ProviderSettings(Closed):
-    """A service that is asked for answers."""
+class UsageSettings(Closed):
+    """Where the counts of tokens stand; what is told later replaces what was told before."""
 
-    type: Literal["anthropic", "openai"] = Field(description="The format it speaks.")
+    input_tokens: JsonPointer | None = Field(default=None, description="A JSON pointer to the tokens of the request.")
+    output_tokens: JsonPointer | None = Field(default=None, description="A JSON pointer to the tokens of the answer so far.")
+
+
+class ProviderSettings(Closed):
+    """A service that is asked for answers. From `url` on: keys of type mapped, for a format that is described here."""
+
+    type: Literal["anthropic", "openai", "mapped"] = Field(description="The format it speaks.")
     api_key: Key | None = Field(default=None, description="Its key; none for a server that wants none.")
     api_key_file: Path | None = Field(default=None, description="A file that holds the key, instead of api_key.")
     base_url: Annotated[str, AfterValidator(base_url_text)] | None = Field(
@@ -178,14 +195,34 @@ class ProviderSettings(Closed):
     headers: dict[HeaderName, HeaderValue] = Field(default_factory=dict, description="Further headers of each request.")
     query: dict[str, SecretStr] = Field(default_factory=dict, description="Query parameters of each request.")
     body: dict[str, Any] = Field(default_factory=dict, description="Keys merged into the body of each request.")
-    auth: Literal["x-api-key", "bearer"] | None = Field(
-        default=None, description="The header the key goes into; by default x-api-key for anthropic, bearer for openai."
+    auth: Auth | None = Field(
+        default=None, description="The header the key goes into; by default the preset's, else x-api-key for anthropic, bearer for others."
     )
     version: Annotated[str, _matching(_KEY, "expected a version such as 2023-06-01")] = Field(
         default="2023-06-01", description="The anthropic-version header."
     )
     proxy: Annotated[SecretStr, AfterValidator(_proxy)] | None = Field(default=None, description="An HTTP proxy to go through.")
     ca_file: Path | None = Field(default=None, description="A PEM file of the authorities that its certificate is checked against.")
+    url: Annotated[str, AfterValidator(http_url)] | None = Field(default=None, description="Where a chat is posted, as it stands.")
+    request: dict[str, Any] | None = Field(
+        default=None, description="The body of a request, with placeholders such as $messages, $prompt, $model and $max_tokens."
+    )
+    framing: Literal["json", "text"] = Field(
+        default="json",
+        description="json: Server-Sent Events, JSON lines or one document, whichever comes; text: the body is the answer's text.",
+    )
+    text: JsonPointer | None = Field(default=None, description="A JSON pointer to the answer's text in each chunk.")
+    reasoning: JsonPointer | None = Field(default=None, description="A JSON pointer to the thinking.")
+    cumulative: bool = Field(default=False, description="Whether each chunk repeats all text so far.")
+    finish: JsonPointer | None = Field(
+        default=None, description="A JSON pointer to what says that the answer is finished; without it, the end of the body does."
+    )
+    stop_reasons: dict[str, StopReason] = Field(default_factory=dict, max_length=100, description="What the values at finish mean.")
+    usage: UsageSettings = Field(default_factory=UsageSettings, description="Where the counts of tokens stand.")
+    error: JsonPointer | None = Field(default=None, description="A JSON pointer to what is only there if something went wrong.")
+    roles: dict[Literal["system", "user", "assistant"], str] = Field(
+        default_factory=dict, description="What the provider calls system, user and assistant."
+    )
 
 
 class TargetSettings(Closed):
@@ -215,6 +252,19 @@ class RetrySettings(Closed):
     max_retry_after: Annotated[float, _seconds(0)] = Field(default=10.0, description="The longest Retry-After that is waited for.")
 
 
+class MaxTokensSettings(Closed):
+    """How long an answer may be, in tokens."""
+
+    default: int | None = Field(default=None, ge=1, description="For who asks for none; else the cap, else 8192 for Claude.")
+    cap: int | None = Field(default=None, ge=1, description="What more is lowered to.")
+
+
+def _passable(key: str) -> str:
+    if key in WRITTEN:
+        raise ValueError("the gateway writes this key itself: no caller can send another one past it")
+    return key
+
+
 class ModelSettings(Closed):
     """A name that callers use, and what stands behind it."""
 
@@ -223,6 +273,15 @@ class ModelSettings(Closed):
     )
     timeouts: ModelTimeouts = Field(default_factory=ModelTimeouts, description="Where they differ from the global ones.")
     retry: RetrySettings = Field(default_factory=RetrySettings, description="Where it differs from the global one.")
+    system: str | None = Field(default=None, min_length=1, description="A text that is put before the caller's own system prompt.")
+    max_tokens: MaxTokensSettings = Field(default_factory=MaxTokensSettings, description="How long an answer may be.")
+    allow: list[Feature] | None = Field(default=None, max_length=100, description="What callers may use; by default everything.")
+    extra_allowed: list[Annotated[str, AfterValidator(_passable)]] | None = Field(
+        default=None,
+        max_length=1000,
+        description="The request keys beyond the vocabulary that callers may send, in extra and in other formats; "
+        "by default all, or, where callers have keys, those that the format documents.",
+    )
 
 
 class StreamingSettings(Closed):

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import msgspec
 import uvloop
 
+from gateway.wiring import ANSWERS
 from tests.bench import measures, peers, plot
 from tests.bench.answers import CLAUDE, OPENAI
 from tests.bench.client import Client, Wrong
@@ -37,6 +38,12 @@ HEAVY = {
     f"burst.{BURST}.0.x": ("10⁵ events in one burst", "burst"),
 }
 FORMATS = {"ndjson": "ndjson", "text": "text", "document": "stream: false"}
+# The other vendors' formats: each with either upstream.
+CLIENTS = {
+    name: {"anthropic": "Claude", "openai": "OpenAI", "ai-sdk": "AI SDK"}.get(name, name)
+    for name in ANSWERS
+    if name not in ("native", *FORMATS)
+}
 
 
 async def rounds(
@@ -76,7 +83,8 @@ async def warm(systems: list[System]) -> None:
     for system in systems:
         say(f"warming up · {system.name}")
         for path in (CLAUDE, OPENAI):
-            await measures.saturated(system, path, SATURATED)
+            for one in (system, *(clients(system) if system.name == "gateway" else ())):
+                await measures.saturated(one, path, SATURATED)
             await measures.short(system, path, requests=50, at_once=10, deltas=SHORT)
         if system.name != "naive":
             for heavy in HEAVY:
@@ -86,17 +94,28 @@ async def warm(systems: list[System]) -> None:
 async def measure_cpu(systems: list[System]) -> list[Row]:
     rows = []
     for path, name in ((CLAUDE, "Claude"), (OPENAI, "OpenAI")):
-        found = medians(await rounds(7, f"saturated, {name}", systems, measures.saturated, path, SATURATED))
+        turns = [*systems, *clients(systems[0])]
+        all_found = medians(await rounds(7, f"saturated, {name}", turns, measures.saturated, path, SATURATED))
+        found = {system.name: all_found[system.name] for system in systems}
         ours, proxy, other = found.values()
         outcome = f"{per(ours, proxy)} nginx, naive ÷ {number(other / ours)}"
         met = (ours <= 8 or ours <= 7 * proxy) and other / ours >= 12
         title = f"saturated stream, {name} upstream"
         rows.append(Row(f"saturated_{name.lower()}", title, "µs a delta", found, "≤ 8 or 7× nginx; naive ÷ 12", outcome, met))
+        for client, shown in CLIENTS.items():
+            pair = all_found[client]
+            key, title = f"pair_{name.lower()}_{client}", f"… answered as {shown}’s clients read it"
+            values = {"gateway": pair}
+            rows.append(Row(key, title, "µs a delta", values, "≤ 1.5× native", f"{per(pair, ours)} native", pair <= 1.5 * ours))
     found = medians(await rounds(3, "paced", systems, measures.paced, CLAUDE, streams=20, rate=20, deltas=50))
     rows.append(times_nginx("paced", "paced, 20 streams × 20 a second", "µs a delta", found, 4))
     found = medians(await rounds(5, "short streams", systems, measures.short, CLAUDE, requests=200, at_once=10, deltas=SHORT))
     rows.append(times_nginx("short", "short streams of 10 deltas", "ms a request", found, 11, " (stretch 7×)"))
     return rows
+
+
+def clients(gateway: System) -> list[System]:
+    return [gateway.answering(name) for name in CLIENTS]
 
 
 def times_nginx(key: str, title: str, unit: str, found: dict[str, float], most: float, stretch: str = "") -> Row:
@@ -160,9 +179,7 @@ async def measure_aborts(systems: list[System], upstream: Client) -> list[Row]:
             Row(f"abort_{mode}_max", f"upstream {mode}, max", "ms", most, "≤ 50 ms", "", ours[1] <= 50),
         ]
     ours_leaked = leaks["gateway"]
-    rows.append(
-        Row("abort_leaks", "upstreams left open, of 800 (others: of 400)", "", leaks, "0", "", ours_leaked == 0)
-    )
+    rows.append(Row("abort_leaks", "upstreams left open, of 800 (others: of 400)", "", leaks, "0", "", ours_leaked == 0))
     return rows
 
 

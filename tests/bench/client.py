@@ -10,8 +10,9 @@ from typing import Any
 from tests.bench.answers import LAST_CHUNK, Digest, chunks
 
 HOST = "127.0.0.1"
-# A line of JSON that holds a delta; OpenAI's chunks and Claude's events, as they are or as the gateway writes them.
+# Where Claude's deltas, and the chunks of the AI SDK, say something; OpenAI's are read apart.
 CLAUDE_FIELDS = {"thinking_delta": ("thinking", "thinking"), "text_delta": ("text", "text"), "input_json_delta": ("tool", "partial_json")}
+AI_SDK_FIELDS = {"reasoning-delta": ("thinking", "delta"), "text-delta": ("text", "delta"), "tool-input-delta": ("tool", "inputTextDelta")}
 
 
 class Wrong(Exception):
@@ -88,6 +89,9 @@ def said(event: dict[str, Any]) -> Iterator[tuple[str, str]]:
     elif event["type"] == "content_block_delta":
         kind, name = CLAUDE_FIELDS[event["delta"]["type"]]
         yield kind, event["delta"][name]
+    elif event["type"] in AI_SDK_FIELDS:
+        kind, name = AI_SDK_FIELDS[event["type"]]
+        yield kind, event[name]
     elif event["type"] in ("error", "abort"):
         raise Wrong(f"the stream says {event}")
 
@@ -226,4 +230,3 @@ def post(path: str, body: dict[str, Any]) -> bytes:
     data = json.dumps(body).encode()
     head = f"POST {path} HTTP/1.1\r\nhost: {HOST}\r\ncontent-type: application/json\r\naccept: */*\r\ncontent-length: {len(data)}\r\n\r\n"
     return head.encode() + data
-

@@ -8,7 +8,7 @@ import struct
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -23,23 +23,29 @@ names = (f"s{number}" for number in itertools.count())
 
 @dataclass(slots=True)
 class System:
-    """A process under test, or the upstream itself, and how it is asked."""
+    """A process under test, or the upstream itself, and how it is asked. `answer`: another of the gateway's formats than its own."""
 
     process: Process
     client: Client
+    answer: str = ""
 
     @classmethod
     def of(cls, process: Process) -> "System":
         return cls(process, Client(process.port))
 
+    def answering(self, answer: str) -> "System":
+        """The same process, with its answers in this format."""
+        return replace(self, answer=answer)
+
     @property
     def name(self) -> str:
-        return self.process.name
+        return self.answer or self.process.name
 
     def request(self, model: str, path: str = CLAUDE, query: str = "", *, stream: bool = True) -> bytes:
         messages = [{"role": "user", "content": "Say something."}]
-        if self.name == "gateway":
+        if self.process.name == "gateway":
             provider = "claude" if path == CLAUDE else "openai"
+            query = query or (f"?format={self.answer}" if self.answer else "")
             return post(f"/chat{query}", {"model": f"{provider}/{model}", "messages": messages, "stream": stream})
         return post(path, {"model": model, "max_tokens": 8192, "messages": messages, "stream": stream})
 

@@ -18,12 +18,13 @@ from gateway.chat import ChatRequest
 from gateway.formats import Provider, Target, UpstreamFormat
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.anthropic import stream as anthropic_stream
-from gateway.formats.native import NativeEncoder
+from gateway.formats.native import NATIVE
 from gateway.formats.openai import OPENAI as OPENAI_FORMAT
 from gateway.formats.openai import chunks as openai_chunks
 from gateway.framing import Framing
 from gateway.sequence import Sequencer
 from gateway.telemetry import StreamRecord
+from gateway.wiring import ANSWERS
 from tests.bench import answers
 from tests.bench.answers import CLAUDE, OPENAI
 
@@ -104,7 +105,7 @@ def stages(path: str, pieces: list[bytes]) -> list[Stage]:
     frames = results(lambda: Framing().feed, bodies)
     steps = results(decoder, bodies)
     events = results(sequencer, steps)
-    encoded = results(lambda: NativeEncoder().feed, events)
+    encoded = results(lambda: NATIVE.encoder().feed, events)
     return [
         ("http chunks", parser, pieces),
         ("framing", lambda: Framing().feed, bodies),
@@ -113,9 +114,18 @@ def stages(path: str, pieces: list[bytes]) -> list[Stage]:
         ("decode", decoder, bodies),
         ("sequence", sequencer, steps),
         ("record", note, events),
-        ("encode", lambda: NativeEncoder().feed, events),
+        ("encode", lambda: NATIVE.encoder().feed, events),
         ("send", sender, [data for data in encoded if data]),
     ]
+
+
+def encoders(path: str, pieces: list[bytes]) -> list[Stage]:
+    """Every format's, on the same events."""
+    bodies = results(parser, pieces)
+    target = Target(Provider("bench", "http://bench"), PATHS[path][0], "bench")
+    steps = results(lambda: PATHS[path][0].decoder(REQUEST, target, "text/event-stream").feed, bodies)
+    events = [batch for batch in results(lambda: Sequencer("bench", "msg_bench", None).feed, steps) if batch]
+    return [(name, lambda format_=format_: format_.encoder().feed, events) for name, format_ in ANSWERS.items()]
 
 
 def _tolerant(read: Callable[[bytes], Any], data: bytes) -> Any:
@@ -127,29 +137,35 @@ def results(make: Callable[[], Callable[[Any], Any]], inputs: Iterable[Any]) -> 
     return [feed(one) for one in inputs]
 
 
-def microseconds(make: Callable[[], Callable[[Any], Any]], inputs: list[Any]) -> float:
-    """A delta, median of rounds."""
-    rounds = []
-    for _ in range(ROUNDS):
-        feed, spent = make(), 0
-        drain = getattr(feed, "drain", None)
-        if drain is None:
+def once(make: Callable[[], Callable[[Any], Any]], inputs: list[Any]) -> float:
+    """Microseconds a delta."""
+    feed, spent = make(), 0
+    drain = getattr(feed, "drain", None)
+    if drain is None:
+        began = time.process_time_ns()
+        for one in inputs:
+            feed(one)
+        spent = time.process_time_ns() - began
+    else:
+        for one in inputs:
             began = time.process_time_ns()
-            for one in inputs:
-                feed(one)
-            spent = time.process_time_ns() - began
-        else:
-            for one in inputs:
-                began = time.process_time_ns()
-                feed(one)
-                spent += time.process_time_ns() - began
-                drain()
-        rounds.append(spent / DELTAS / 1e3)
-    return statistics.median(rounds)
+            feed(one)
+            spent += time.process_time_ns() - began
+            drain()
+    return spent / DELTAS / 1e3
+
+
+def in_turns(stages: list[Stage]) -> dict[str, float]:
+    """The medians of rounds in which each has its turn, so that they can be compared."""
+    found: dict[str, list[float]] = {}
+    for _ in range(ROUNDS):
+        for name, make, inputs in stages:
+            found.setdefault(name, []).append(once(make, inputs))
+    return {name: statistics.median(values) for name, values in found.items()}
 
 
 def measure(path: str, pieces: list[bytes]) -> dict[str, float]:
-    found = {name: microseconds(make, inputs) for name, make, inputs in stages(path, pieces)}
+    found = in_turns(stages(path, pieces))
     # These contain one another: what each adds is its own.
     found["decode"] -= found["body"]
     found["body"] -= found["framing"] + found["json"]
@@ -162,17 +178,30 @@ def wire(path: str) -> bytes:
 
 
 def main() -> None:
-    columns = {}
+    columns, formats = {}, {}
     for path, name in ((CLAUDE, "Claude"), (OPENAI, "OpenAI")):
         whole, single = wire(path), answers.answer(path, DELTAS)
-        columns[f"{name}, flood"] = measure(path, [whole[start : start + READ] for start in range(0, len(whole), READ)])
-        columns[f"{name}, single"] = measure(path, [*single.steps, single.ending])
-    print(f"\n  {'µs a delta'.ljust(14)}" + "".join(name.rjust(18) for name in columns))
-    print(f"  {'─' * (14 + 18 * len(columns))}")
-    for stage in next(iter(columns.values())):
-        print(f"  {stage.ljust(14)}" + "".join(f"{found[stage]:18.2f}" for found in columns.values()))
+        for kind, pieces in (
+            ("flood", [whole[start : start + READ] for start in range(0, len(whole), READ)]),
+            ("single", [*single.steps, single.ending]),
+        ):
+            columns[f"{name}, {kind}"] = measure(path, pieces)
+            formats[f"{name}, {kind}"] = in_turns(encoders(path, pieces))
+    show("µs a delta", columns)
     print(f"  {'sum'.ljust(14)}" + "".join(f"{sum(found.values()):18.2f}" for found in columns.values()))
+    show("encoded as", formats)
+    for name in ANSWERS:
+        print(
+            f"  {f'{name} ÷ native'.ljust(18)[:18]}" + "".join(f"{found[name] / found['native']:18.2f}" for found in formats.values())[4:]
+        )
     print(f"\n  flood: reads of {READ // 1024} KiB, as from a provider faster than the gateway; single: a read for each delta.\n")
+
+
+def show(title: str, columns: dict[str, dict[str, float]]) -> None:
+    print(f"\n  {title.ljust(14)}" + "".join(name.rjust(18) for name in columns))
+    print(f"  {'─' * (14 + 18 * len(columns))}")
+    for row in next(iter(columns.values())):
+        print(f"  {row.ljust(14)}" + "".join(f"{found[row]:18.2f}" for found in columns.values()))
 
 
 if __name__ == "__main__":

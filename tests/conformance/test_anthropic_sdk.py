@@ -19,6 +19,7 @@ from gateway.simulator import Hang, Script, Send, Wait
 from gateway.wiring import Access
 from tests.conformance import claude_wire
 from tests.conformance.claude_wire import AT_START_ONLY, MESSAGES, MUTATIONS, SSE, events, frame, message, refusing, stream, telling, text
+from tests.conformance.heartbeats import Heartbeats
 from tests.e2e.running import Running, provider, running, wiring
 from tests.upstream import Answer, Request, Respond, ScriptedUpstream, one_after_another
 
@@ -29,8 +30,10 @@ KEY = "sk-ant-the-callers-key"
 
 
 @asynccontextmanager
-async def both(respond: Respond, kind: str = "anthropic", **wired: Any) -> AsyncIterator[tuple[ScriptedUpstream, Running]]:
-    async with ScriptedUpstream(respond) as upstream, running(wiring(provider(upstream.url, kind=kind), **wired)) as gateway:
+async def both(
+    respond: Respond, kind: str = "anthropic", wrap: Callable[[Any], Any] | None = None, **wired: Any
+) -> AsyncIterator[tuple[ScriptedUpstream, Running]]:
+    async with ScriptedUpstream(respond) as upstream, running(wiring(provider(upstream.url, kind=kind), **wired), wrap=wrap) as gateway:
         yield upstream, gateway
 
 
@@ -439,15 +442,22 @@ async def test_the_sdk_does_not_ask_again_where_nothing_would_come_of_it() -> No
     assert raised.value.status_code == 502
 
 
-async def test_silence_is_bridged_by_pings_that_the_sdk_does_not_mind() -> None:
-    said = events(MESSAGES["text"])
-    slow = Script(200, SSE, (Wait(0.3), Send(frame(said[0])), Wait(0.3), *(Send(frame(event)) for event in said[1:])))
-    async with both(lambda _: slow, streaming=Streaming(0.02, 0.02)) as (_, gateway), client(url(gateway)) as claude:
-        raw = [str(event.type) async for event in await claude.messages.create(**ASKED, stream=True)]
-        final = await streamed(claude)
-    async with both(telling(MESSAGES["text"])) as (upstream, _), client(upstream.url) as claude:
-        assert final == await streamed(claude)
-    assert [kind for kind in raw if kind != "ping"] == [event["type"] for event in said]
+@pytest.mark.parametrize("way", WAYS)
+async def test_silence_is_bridged_by_pings_that_the_sdk_does_not_mind(way: str) -> None:
+    """A minute of it before the first word and one after the first piece of it, four hundred times as fast."""
+
+    def slow(said: Json) -> Script:
+        start, block, piece, *rest = (Send(frame(event)) for event in events(said))
+        return Script(200, SSE, (Wait(0.15), start, block, piece, Wait(0.15), *rest))
+
+    beats = Heartbeats()
+    streaming = Streaming(heartbeat=15 / 400, commit_after=5 / 400)
+    async with both(told_by()) as (upstream, _), both(told_by(slow), wrap=beats.around, streaming=streaming) as (_, gateway):
+        for name in ("text", "thinking", "parallel tools"):
+            asked = {**ASKED, "metadata": {"user_id": name}}
+            async with client(upstream.url) as direct, client(url(gateway)) as passed:
+                assert await WAYS[way](passed, asked) == await WAYS[way](direct, asked)
+    assert beats.sent >= (0 if "create" in way else 3)
 
 
 # Other providers.

@@ -21,6 +21,7 @@ from pydantic import BaseModel
 from gateway.routing import Caller, Streaming
 from gateway.simulator import Cut, Script, Send, Step, Wait
 from gateway.wiring import Access
+from tests.conformance.heartbeats import Heartbeats
 from tests.conformance.said import (
     CASES,
     SSE,
@@ -402,3 +403,23 @@ async def test_the_sdk_survives_a_long_silence_full_of_heartbeats() -> None:
                 pass
             found = await stream.get_final_completion()
     assert found.choices[0].message.content == "It is 4."
+
+
+@pytest.mark.parametrize("kind", ["openai", "anthropic"])
+@pytest.mark.parametrize("call", CALLS)
+async def test_no_way_of_the_sdk_minds_a_heartbeat(call: Any, kind: str) -> None:
+    """A minute of silence before the first word and one in the middle, four hundred times as fast."""
+
+    def slow(said: Said) -> Respond:
+        frames = openai_stream(said, True) if kind == "openai" else claude_stream(said)
+        steps: list[Step] = [Send(frame) for frame in frames]
+        return lambda _: Script(200, SSE, (Wait(0.15), *steps[:4], Wait(0.15), *steps[4:]))
+
+    streaming = Streaming(heartbeat=15 / 400, commit_after=5 / 400)
+    for name in ("text", "reasoning", "parallel calls"):
+        said, beats = CASES[name], Heartbeats()
+        async with place("direct", said) as direct, ScriptedUpstream(slow(said)) as upstream:
+            wired = wiring(provider(upstream.url, kind=kind), streaming=streaming)
+            async with running(wired, wrap=beats.around) as gateway:
+                assert await call(f"http://127.0.0.1:{gateway.port}", said) == await call(direct, said)
+        assert (beats.sent > 0) is (not call.__name__.startswith("created"))

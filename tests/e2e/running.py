@@ -16,12 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from gateway.app import Gateway
+from gateway.connections import UPSTREAMS, Connection
 from gateway.errors import GatewayError
 from gateway.formats import Provider, Target
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.routing import Model, Retry, Router, Streaming, Timeouts
 from gateway.server import server, transports
-from gateway.wiring import UPSTREAMS, Access, Connection, Server, Wiring
+from gateway.wiring import Access, Server, Wiring
 from tests.e2e.client import ASK, Client, Json
 from tests.upstream import Bell
 from tests.waiting import until

@@ -9,13 +9,18 @@ from gateway.routing import Caller
 from gateway.simulator import Script
 from gateway.wiring import ANSWERS, REQUESTS, Access
 from tests.e2e.client import Client
-from tests.e2e.provider import BEGUN, GOOD, OVERLOADED, stream
+from tests.e2e.provider import BEGUN, GOOD, OVERLOADED, refusal, stream
 from tests.e2e.running import provider, running, wiring
 from tests.upstream import ScriptedUpstream
 
 pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
 ASKED: Json = {"model": "default", "max_tokens": 10, "messages": [{"role": "user", "content": "Hello?"}]}
+PARTS: Json = {
+    "id": "chat",
+    "trigger": "submit-message",
+    "messages": [{"id": "1", "role": "user", "parts": [{"type": "text", "text": "Hi"}]}],
+}
 COUNT = "/v1/messages/count_tokens"
 
 
@@ -44,6 +49,10 @@ async def posted(
         return Seen(client, await client.body())
 
 
+def asked(path: str, **more: Any) -> Json:
+    return {**(PARTS if path == "/api/chat" else ASKED), **more}
+
+
 def told(format: str, body: bytes) -> str:
     """The text that a reader of the format would see."""
     if format == "text":
@@ -52,7 +61,8 @@ def told(format: str, body: bytes) -> str:
     said = [line.removeprefix("data: ") for line in lines if line.startswith(("data: {", "{"))]
     texts = []
     for event in map(json.loads, said):
-        texts.append(event.get("delta", {}).get("text") or "")
+        delta = event.get("delta", {})
+        texts.append(delta if isinstance(delta, str) else delta.get("text") or "")
         texts += [choice["delta"].get("content") or "" for choice in event.get("choices", ())]
     return "".join(texts)
 
@@ -60,7 +70,7 @@ def told(format: str, body: bytes) -> str:
 @pytest.mark.parametrize("format", ANSWERS)
 @pytest.mark.parametrize("path", REQUESTS)
 async def test_every_request_can_be_answered_in_every_format(path: str, format: str) -> None:
-    seen = await posted(f"{path}?format={format}", {**ASKED, "stream": True})
+    seen = await posted(f"{path}?format={format}", asked(path, stream=True))
     assert seen.status == 200
     assert seen.headers["content-type"] == ANSWERS[format].content_type
     assert told(format, seen.body) == "Hello world"
@@ -68,8 +78,8 @@ async def test_every_request_can_be_answered_in_every_format(path: str, format: 
 
 @pytest.mark.parametrize("path", REQUESTS)
 async def test_without_a_wish_the_answer_is_in_the_requests_format(path: str) -> None:
-    seen = await posted(path, {**ASKED, "stream": True})
-    wished = await posted(f"{path}?format={REQUESTS[path].answer.name}", {**ASKED, "stream": True})
+    seen = await posted(path, asked(path, stream=True))
+    wished = await posted(f"{path}?format={REQUESTS[path].answer.name}", asked(path, stream=True))
     assert told(REQUESTS[path].answer.name, seen.body) == told(REQUESTS[path].answer.name, wished.body) == "Hello world"
     assert seen.headers["content-type"] == wished.headers["content-type"]
 
@@ -77,7 +87,7 @@ async def test_without_a_wish_the_answer_is_in_the_requests_format(path: str) ->
 @pytest.mark.parametrize("format", [name for name in ANSWERS if name != "ndjson"])
 @pytest.mark.parametrize("path", REQUESTS)
 async def test_every_format_but_lines_has_a_document(path: str, format: str) -> None:
-    seen = await posted(f"{path}?format={format}", {**ASKED, "stream": False})
+    seen = await posted(f"{path}?format={format}", asked(path, stream=False))
     assert seen.status == 200
     assert seen.headers["content-type"] == ANSWERS[format].document_type
     assert b"Hello world" in seen.body
@@ -85,6 +95,9 @@ async def test_every_format_but_lines_has_a_document(path: str, format: str) -> 
 
 def shape(path: str, seen: Seen) -> Json:
     """The error, once it is sure that it is in the words of the format that is asked in."""
+    if path == "/api/chat":  # useChat shows the body as it is
+        assert seen.headers["content-type"] == "text/plain; charset=utf-8"
+        return {"type": None, "message": seen.body.decode()}
     body: Json = json.loads(seen.body)
     error: Json = body["error"]
     if path.startswith("/v1/messages"):
@@ -109,28 +122,28 @@ async def test_a_wrong_method_is_told_in_the_requests_format(path: str) -> None:
 
 @pytest.mark.parametrize("path", EVERYWHERE)
 async def test_a_foreign_page_is_refused_in_the_requests_format(path: str) -> None:
-    seen = await posted(path, ASKED, headers={"origin": "https://evil.example"})
+    seen = await posted(path, asked(path), headers={"origin": "https://evil.example"})
     assert seen.status == 403
     shape(path, seen)
 
 
 @pytest.mark.parametrize("path", EVERYWHERE)
 async def test_who_has_no_key_is_refused_in_the_requests_format(path: str) -> None:
-    seen = await posted(path, ASKED, access=Access(callers=(Caller("web", b"\0" * 32),)))
+    seen = await posted(path, asked(path), access=Access(callers=(Caller("web", b"\0" * 32),)))
     assert (seen.status, seen.headers["www-authenticate"]) == (401, "Bearer")
     shape(path, seen)
 
 
 @pytest.mark.parametrize("path", EVERYWHERE)
 async def test_a_wrong_request_is_refused_in_its_own_format(path: str) -> None:
-    seen = await posted(path, {**ASKED, "messages": []})
+    seen = await posted(path, asked(path, messages=[]))
     assert seen.status == 400
-    assert shape(path, seen)["type"] == "invalid_request_error"
+    assert shape(path, seen)["type"] in ("invalid_request_error", None)
 
 
 @pytest.mark.parametrize("path", REQUESTS)
 async def test_an_unknown_format_is_refused_in_the_requests_own(path: str) -> None:
-    seen = await posted(f"{path}?format=morse", ASKED)
+    seen = await posted(f"{path}?format=morse", asked(path))
     assert seen.status == 400
     assert "morse" in shape(path, seen)["message"]
 
@@ -139,13 +152,28 @@ async def test_an_unknown_format_is_refused_in_the_requests_own(path: str) -> No
 async def test_a_providers_refusal_is_told_in_the_requests_format_whatever_the_answers(path: str) -> None:
     overloaded = stream(OVERLOADED)
     for format in ANSWERS:
-        seen = await posted(f"{path}?format={format}", {**ASKED, "stream": True}, overloaded)
+        seen = await posted(f"{path}?format={format}", asked(path, stream=True), overloaded)
         assert seen.status == (503 if path == "/v1/chat/completions" else 529)
         shape(path, seen)
 
 
 @pytest.mark.parametrize("path", REQUESTS)
 async def test_a_document_that_broke_off_tells_what_there_was(path: str) -> None:
-    seen = await posted(path, {**ASKED, "stream": False}, stream(BEGUN, OVERLOADED))
+    seen = await posted(path, asked(path, stream=False), stream(BEGUN, OVERLOADED))
     assert seen.status == (503 if path == "/v1/chat/completions" else 529)
     assert "Hello" in json.dumps(json.loads(seen.body)["partial_message"])
+
+
+async def test_a_body_of_parts_is_known_by_them_where_the_native_one_is_posted() -> None:
+    seen = await posted("/chat", PARTS)
+    assert seen.headers["x-vercel-ai-ui-message-stream"] == "v1"
+    assert told("ai-sdk", seen.body) == "Hello world"
+    wished = await posted("/chat?format=native", PARTS)
+    assert told("native", wished.body) == "Hello world"
+
+
+async def test_before_the_answer_a_body_of_parts_is_told_what_is_wrong_in_one_sentence() -> None:
+    for body, respond, status in ((PARTS, refusal(429, "Slow down."), 429), ({**PARTS, "model": "nobody"}, GOOD, 404)):
+        seen = await posted("/chat", body, respond)
+        assert seen.status == status
+        assert "{" not in shape("/api/chat", seen)["message"]

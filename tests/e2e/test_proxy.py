@@ -14,8 +14,9 @@ from urllib.parse import quote
 
 import pytest
 
+from gateway.connections import Connection, login
 from gateway.routing import Retry, Timeouts
-from gateway.wiring import Connection, Wiring, login
+from gateway.wiring import Wiring
 from tests.e2e import authority
 from tests.e2e.abort_matrix import PHASES, WAYS, Phase, Stage
 from tests.e2e.client import Client, Json, Way

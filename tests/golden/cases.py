@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gateway import events
+from gateway.connections import connection
 from gateway.errors import GatewayError
 from gateway.events import Event
 from gateway.formats import Provider, Quirks, Target, UpstreamFormat
@@ -15,6 +16,7 @@ from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.native import parse
 from gateway.formats.openai import OPENAI, PRESETS
 from gateway.sequence import Sequencer
+from gateway.settings import Configuration, Environment, Settings
 from tests import grammar
 
 Json = dict[str, Any]
@@ -29,7 +31,7 @@ def names(folder: str) -> list[str]:
     return sorted(f"{folder}/{case.name}" for case in (HERE / folder).iterdir())
 
 
-STREAMS = [case for name in sorted(FORMATS) for case in names(name)]
+STREAMS = [case for name in (*sorted(FORMATS), "mapped") for case in names(name)]
 CLIENTS = names("clients")
 WHOLE = sorted(case.name for case in (HERE / "http").iterdir())
 
@@ -44,13 +46,23 @@ def written_down(case: str) -> list[Json]:
     return [json.loads(line) for line in (HERE / case / "events.jsonl").read_text("utf-8").rstrip("\n").split("\n")]
 
 
+def asked_of(case: str) -> Target:
+    row, kind = read(case, "provider.json"), case.split("/")[0]
+    if kind == "mapped":
+        settings = Settings.model_validate({"providers": {"golden": {"type": kind, "url": "http://127.0.0.1", "api_key": KEY, **row}}})
+        mistakes: list[str] = []
+        found = connection(Configuration(settings, Environment({}, {})), "golden", settings.providers["golden"], mistakes)
+        assert mistakes == []
+        return Target(found.provider, found.format, "golden-model")
+    quirks = replace(PRESETS[row["preset"]].quirks if "preset" in row else Quirks(), **row.get("quirks", {}))
+    return Target(Provider("golden", "http://127.0.0.1", KEY, quirks=quirks), FORMATS[kind], "golden-model")
+
+
 def told(case: str, pieces: Iterable[bytes]) -> tuple[list[Event], GatewayError | None]:
     """The events of the case's bytes in these pieces, the terminal one included, and what it failed of."""
     request = parse(json.dumps({"model": "golden-model", **ASK, **read(case, "request.json")}).encode())
-    row = read(case, "provider.json")
-    quirks = replace(PRESETS[row["preset"]].quirks if "preset" in row else Quirks(), **row.get("quirks", {}))
-    format_ = FORMATS[case.split("/")[0]]
-    target = Target(Provider("golden", "http://127.0.0.1", KEY, quirks=quirks), format_, "golden-model")
+    target = asked_of(case)
+    format_ = target.format
     decoder, sequencer = format_.decoder(request, target, "text/event-stream"), Sequencer("golden-model", "msg_golden", request.max_tokens)
     said: list[Event] = []
     for piece in pieces:

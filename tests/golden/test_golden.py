@@ -1,8 +1,9 @@
 """Golden cases: what a service sent, the events that it means, and what each format's clients get of them.
 
     anthropic/ · openai/   upstream.sse → decoder → Sequencer → events.jsonl; pure, whole, byte by byte and at seeded cuts
+    mapped/                the same for services of type mapped, whose provider.json describes them
     clients/               events that no service can send (a stop, heartbeats, another beginning)
-    each of the three      events.jsonl → every format's encoder → its files (answers.py says which)
+    each of these          events.jsonl → every format's encoder → its files (answers.py says which)
     http/                  upstream.http, a whole response → gateway on real sockets → answer.json
 
 `request.json` is the body of the chat, `provider.json` the provider's preset and quirks, `asked.json` what the client asked for

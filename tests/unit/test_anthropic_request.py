@@ -73,11 +73,11 @@ def test_everything_a_caller_may_ask_for_is_written() -> None:
         "max_tokens": 7,
         "stop_sequences": ["X"],
         "tools": [
-            {"name": "f", "input_schema": {}, "cache_control": {"type": "ephemeral"}},
+            {"name": "f", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}},
             {"type": "web_search_20260318", "name": "web_search"},
         ],
         "tool_choice": {"type": "any"},
-        "thinking": {"type": "enabled", "budget_tokens": 2000},
+        "thinking": {"type": "adaptive", "display": "summarized"},
         "metadata": {"user_id": "u"},
     }
     schema = {"type": "object"}
@@ -102,6 +102,76 @@ def test_sampling_goes_to_unknown_models_and_not_to_known_ones_that_refuse_it() 
     assert not {"temperature", "top_p"} & json.loads(request.body).keys()
     assert request.warnings == ("temperature left out", "top_p left out")
     assert "temperature" not in body(where=target("glm-5", version="2026-10-21"), temperature=0.5)
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "sent"),
+    [
+        ("claude-sonnet-4-5", {"thinking": {"type": "enabled", "budget_tokens": 2000}, "temperature": 0.5}, {}),
+        ("claude-sonnet-4-5", {"thinking": {"type": "enabled", "budget_tokens": 2000}, "temperature": 1}, {"temperature": 1}),
+        ("claude-sonnet-4-5", {"thinking": {"type": "enabled", "budget_tokens": 2000}, "top_p": 0.5}, {}),
+        ("claude-sonnet-4-5", {"thinking": {"type": "enabled", "budget_tokens": 2000}, "top_p": 0.95}, {"top_p": 0.95}),
+        ("claude-sonnet-4-5", {"thinking": {"type": "disabled"}, "temperature": 0.5}, {"temperature": 0.5}),
+        ("claude-sonnet-4-5", {"temperature": 1.7}, {"temperature": 1}),
+        ("glm-4.6", {"temperature": 1.7, "top_p": 0.5, "thinking": {"type": "enabled"}}, {"temperature": 1.7, "top_p": 0.5}),
+    ],
+)
+def test_sampling_is_what_the_model_takes_while_it_thinks(model: str, asked: dict[str, Any], sent: dict[str, Any]) -> None:
+    built = build(None, target(model), **asked)
+    written = json.loads(built.body)
+    assert {key: written[key] for key in ("temperature", "top_p") if key in written} == sent
+    assert bool(built.warnings) == (sent != {key: asked[key] for key in ("temperature", "top_p") if key in asked})
+
+
+def test_an_answer_has_room_beside_its_thinking() -> None:
+    assert body()["max_tokens"] == 8192
+    assert body(where=target(), thinking={"type": "enabled", "budget_tokens": 20_000})["max_tokens"] == 28_192
+    assert body(where=target(), thinking={"type": "enabled", "budget_tokens": 20_000}, max_tokens=30_000)["max_tokens"] == 30_000
+
+
+def test_thinking_and_effort_are_asked_for_as_the_model_knows_them() -> None:
+    built = build(None, target("claude-haiku-4-5"), thinking={"type": "adaptive"}, effort="max", max_tokens=4000)
+    written = json.loads(built.body)
+    assert written["thinking"] == {"type": "enabled", "budget_tokens": 2000}
+    assert "output_config" not in written
+    assert built.warnings == ("thinking given a budget: this model does not choose one", "effort left out")
+
+
+def test_a_choice_without_tools_and_stops_of_white_space_are_left_out() -> None:
+    built = build(tool_choice={"type": "auto"}, stop_sequences=["\n", "END", " "])
+    written = json.loads(built.body)
+    assert "tool_choice" not in written
+    assert written["stop_sequences"] == ["END"]
+    assert built.warnings == ("stop sequences of white space left out", "tool_choice left out: there are no tools")
+    assert "stop_sequences" not in body(stop_sequences=["\n"])
+
+
+@pytest.mark.parametrize(
+    ("tool", "sent"),
+    [
+        ({"name": "f"}, {"name": "f", "input_schema": {"type": "object"}}),
+        ({"name": "f", "input_schema": {"properties": {}}}, {"name": "f", "input_schema": {"type": "object", "properties": {}}}),
+        ({"type": "custom", "name": "f", "input_schema": {"type": "object", "x": 1}}, None),
+        ({"type": "bash_20250124", "name": "bash"}, None),
+    ],
+)
+def test_a_tools_schema_is_an_objects(tool: dict[str, Any], sent: dict[str, Any] | None) -> None:
+    assert body(tools=[tool])["tools"] == [sent or tool]
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [{"type": "auto", "disable_parallel_tool_use": True}, {"type": "any"}, {"type": "none"}, {"type": "tool", "name": "f"}],
+)
+def test_a_tool_choice_is_claudes_own(choice: dict[str, Any]) -> None:
+    assert body(tools=[{"name": "f", "input_schema": {"type": "object"}}], tool_choice=choice)["tool_choice"] == choice
+
+
+def test_an_answer_that_broke_off_before_its_first_word_is_left_out() -> None:
+    empty = Message("assistant", [{"type": "thinking", "thinking": "hm"}, {"type": "text", "text": ""}])
+    built = build([*HI, empty, Message("assistant", ""), *HI])
+    assert json.loads(built.body)["messages"] == [{"role": "user", "content": "hi"}] * 2
+    assert built.warnings == ("thinking without a signature left out", "an answer without content left out")
 
 
 def test_a_provider_row_says_what_else_is_left_out() -> None:
@@ -171,11 +241,9 @@ def test_tool_messages_become_one_user_message_of_results() -> None:
         Message("tool", "one", tool_use_id="a"),
         Message("tool", [image], tool_call_id="b"),
         Message("user", "go on"),
-        Message("assistant", "…"),
-        Message("tool", "late", tool_use_id="c"),
     ]
     sent = body(messages)["messages"]
-    assert [message["role"] for message in sent] == ["user", "assistant", "user", "user", "assistant", "user"]
+    assert [message["role"] for message in sent] == ["user", "assistant", "user", "user"]
     assert sent[2]["content"] == [
         {"type": "tool_result", "tool_use_id": "a", "content": "one"},
         {"type": "tool_result", "tool_use_id": "b", "content": [image]},
@@ -191,10 +259,9 @@ def test_ids_that_claude_refuses_are_mapped_alike_in_call_and_result() -> None:
         *HI,
         Message("assistant", [{"type": "tool_use", "id": "functions.f:0", "name": "f", "input": {}}]),
         Message("user", [{"type": "tool_result", "tool_use_id": "functions.f:0", "content": "x"}]),
-        Message("tool", "x", tool_call_id="functions.f:0"),
     ]
     sent = body(messages)["messages"]
-    ids = {sent[1]["content"][0]["id"], sent[2]["content"][0]["tool_use_id"], sent[3]["content"][0]["tool_use_id"]}
+    ids = {sent[1]["content"][0]["id"], sent[2]["content"][0]["tool_use_id"]}
     assert len(ids) == 1
     assert "." not in ids.pop()
 
@@ -257,11 +324,13 @@ URL = {"type": "image", "source": {"type": "url", "url": "http://169.254.169.254
     ],
 )
 def test_urls_are_refused_by_place_unless_the_provider_fetches_them_outside(block: dict[str, Any], place: str) -> None:
-    messages = [*HI, Message("user", [{"type": "text", "text": "x"}, block])]
+    call = Message("assistant", [{"type": "tool_use", "id": "a", "name": "f", "input": {}}])
+    messages = [*HI, *([call] if block["type"] == "tool_result" else []), Message("user", [block])]
     failed = refused(messages)
-    assert failed.message == f"messages[1].content[1]{place}: this model takes no URL sources; send the content as base64."
+    where = f"messages[{len(messages) - 1}].content[0]{place}"
+    assert failed.message == f"{where}: this model takes no URL sources; send the content as base64."
     assert "169.254" not in failed.message
-    assert body(messages, target(quirks=Quirks(url_sources=True)))["messages"][1]["content"][1] == block
+    assert body(messages, target(quirks=Quirks(url_sources=True)))["messages"][-1]["content"] == [block]
 
 
 def test_a_url_in_a_tool_message_is_refused_too() -> None:

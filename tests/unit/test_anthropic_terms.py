@@ -1,12 +1,8 @@
-"""Which Claude models take which sampling parameters, and ids that Claude takes."""
-
-import re
+"""Which Claude models take which sampling parameters."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from gateway.formats.anthropic import terms
+from gateway.formats.anthropic import models, terms
 
 OLD, NEW = "2023-06-01", "2026-10-21"
 BOTH = ("temperature", "top_p")
@@ -38,32 +34,15 @@ BOTH = ("temperature", "top_p")
     ],
 )
 def test_a_known_model_is_not_sent_what_it_refuses(model: str, refused: tuple[str, ...]) -> None:
-    assert terms.refused_sampling(model, OLD, BOTH) == refused
+    assert models.refused_sampling(model, OLD, BOTH) == refused
 
 
 def test_a_single_parameter_is_sent_to_a_model_that_refuses_only_both() -> None:
-    assert terms.refused_sampling("claude-sonnet-4-6", OLD, ("top_p",)) == ()
+    assert models.refused_sampling("claude-sonnet-4-6", OLD, ("top_p",)) == ()
 
 
 def test_the_version_without_sampling_takes_none_for_any_model() -> None:
-    assert terms.refused_sampling("anything", NEW, BOTH) == BOTH
-
-
-def test_ids_that_claude_takes_are_unchanged() -> None:
-    assert terms.tool_id("toolu_01A-b") == "toolu_01A-b"
-    assert terms.tool_id("x" * 64) == "x" * 64
-
-
-def test_other_ids_are_mapped_without_collision() -> None:
-    assert terms.tool_id("functions.f:0") != terms.tool_id("functions_f.0")
-    assert terms.tool_id("functions.f:0").startswith("functions_f_0_")
-
-
-@given(st.text())
-def test_any_id_becomes_one_that_claude_takes_and_always_the_same(given_id: str) -> None:
-    assert re.fullmatch(r"[a-zA-Z0-9_-]+", terms.tool_id(given_id))
-    assert terms.tool_id(given_id) == terms.tool_id(given_id)
-    assert terms.tool_id(terms.tool_id(given_id)) == terms.tool_id(given_id)
+    assert models.refused_sampling("anything", NEW, BOTH) == BOTH
 
 
 def test_a_usage_holds_counts_and_whatever_else_it_held() -> None:

@@ -190,6 +190,28 @@ Everything else
     )
 
 
+def test_check_shows_an_aliass_rules_but_not_its_text(tmp_path: Path) -> None:
+    rows = "system: Be kind., max_tokens: {default: 5, cap: 9}, allow: [tools, thinking], extra_allowed: [seed, min_p]"
+    shown = report(wired(tmp_path, f"models: {{a: {{targets: [simulator/x], {rows}}}}}"), None, PLAIN)
+    rules = "system 8 characters, max_tokens 5, max_tokens at most 9, allows tools and thinking, extra_allowed min_p and seed"
+    assert f"  a        simulator/x ({rules})\n" in shown
+    closed = report(wired(tmp_path, "models: {a: {targets: [simulator/x], allow: [], extra_allowed: []}}"), None, PLAIN)
+    assert "(allows plain chats only, extra_allowed none)" in closed
+
+
+def test_check_shows_another_header_for_the_key_and_where_a_description_is_weak(tmp_path: Path) -> None:
+    house = "type: mapped, url: 'http://h/x', text: /text"
+    rows = [
+        "a: {type: openai, preset: azure, base_url: 'https://r.example', api_key: k}",
+        f"b: {{{house}, request: {{p: $prompt}}}}",
+        f"c: {{{house}, request: {{p: $transcript}}, finish: /done}}",
+    ]
+    shown = report(wired(tmp_path, f"providers: {{{', '.join(rows)}}}\nmodels: {{default: {{targets: [b/x]}}}}"), None, PLAIN)
+    assert "https://r.example/openai/v1  key: file providers.a.api_key; auth: api-key; quirks: " in shown
+    assert "key: no key; sends the latest user's text only; no finish: an answer that breaks off looks whole\n" in shown
+    assert "  c  mapped  http://h/x                   key: no key\n" in shown
+
+
 def test_check_without_a_file_says_so(tmp_path: Path) -> None:
     assert report(wired(tmp_path), None, PLAIN).startswith("The configuration is valid (no file).\n")
 

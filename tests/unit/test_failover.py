@@ -2,8 +2,9 @@
 
 import pytest
 
+from gateway.chat import ChatRequest, Message
 from gateway.errors import UpstreamFailed
-from gateway.failover import Again, GiveUp, Next, decide
+from gateway.failover import Again, GiveUp, Next, decide, refuses_thoughts, without_thoughts
 from gateway.formats import Provider, Target
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.routing import Retry
@@ -51,3 +52,30 @@ def test_a_retry_after_replaces_the_wait_if_it_is_short_enough() -> None:
     assert decide(failed("busy", 10), (A, B), 0, 1, RETRY, jitter=0) == Again(10)
     assert decide(failed("busy", 10.1), (A, B), 0, 1, RETRY, jitter=0) == Next(1)
     assert decide(failed("busy", 10.1), (A,), 0, 1, RETRY, jitter=0) == GiveUp()
+
+
+THOUGHT = {"type": "thinking", "thinking": "hm", "signature": "s"}
+HIDDEN = {"type": "redacted_thinking", "data": "x"}
+SAID = {"type": "text", "text": "so"}
+
+
+@pytest.mark.parametrize(
+    ("status", "message", "refused"),
+    [
+        (400, "messages.1.content.0: Invalid `signature` in `thinking` block", True),
+        (400, "messages.5.content.0: Invalid `signature` in `thinking` block. The block is bound to a different conversation.", True),
+        (400, "the thinking block's signature cannot be read", True),
+        (400, "thinking.budget_tokens: must be less than max_tokens", False),
+        (400, "Invalid signature", False),
+        (429, "messages.1.content.0: Invalid `signature` in `thinking` block", False),
+    ],
+)
+def test_a_refused_thought_is_known_by_its_words(status: int, message: str, refused: bool) -> None:
+    assert refuses_thoughts(UpstreamFailed("rejected", message, status=status)) is refused
+
+
+def test_only_the_thoughts_are_left_out() -> None:
+    other = [Message("user", [THOUGHT]), Message("assistant", "plain"), Message("tool", [THOUGHT], tool_use_id="a")]
+    request = ChatRequest([*other, Message("assistant", [THOUGHT, HIDDEN, SAID])], model="m")
+    assert without_thoughts(request) == ChatRequest([*other, Message("assistant", [SAID])], model="m")
+    assert without_thoughts(ChatRequest(other)) is None

@@ -385,6 +385,14 @@ def test_a_refusal_is_in_openais_words_with_the_gateways_code(cause: str, status
     assert json.loads(refused.body) == {"error": {"message": "No.", "type": kind, "param": None, "code": CAUSES[cause].code}}
 
 
+@pytest.mark.parametrize("cause", sorted(CAUSES))
+def test_whoever_would_ask_again_for_nothing_is_told_so(cause: str) -> None:
+    refused = OPENAI_CLIENT.refusal(GatewayError(cause, "No."), "r")
+    # What the SDK does on its own: 408, 409, 429 and everything above 499.
+    hopeless = CAUSES[cause].status >= 500 and not CAUSES[cause].retryable
+    assert refused.headers == ((("x-should-retry", "false"),) if hopeless else ())
+
+
 def test_a_refusal_names_the_field_it_is_about() -> None:
     error = RequestRefused("invalid_request", "messages[1].tool_calls[0].function.arguments: the tool's arguments are not JSON.")
     found = json.loads(OPENAI_CLIENT.refusal(error, "r").body)

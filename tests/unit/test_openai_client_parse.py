@@ -7,7 +7,7 @@ import pytest
 
 from gateway.chat import ChatRequest, Message, Particulars
 from gateway.errors import RequestRefused
-from gateway.formats import Provider, Target
+from gateway.formats import Provider, Quirks, Target
 from gateway.formats.anthropic import ANTHROPIC
 from gateway.formats.openai import OPENAI
 from gateway.formats.openai.parse import parse
@@ -89,9 +89,32 @@ def test_images_by_address_and_as_data() -> None:
     ]
     assert turns({"role": "user", "content": parts})[0].content == [
         {"type": "text", "text": "what?", "cache_control": {"type": "ephemeral"}},
-        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}, "detail": "low"},
         {"type": "image", "source": {"type": "url", "url": "https://a.example/b.png"}},
     ]
+
+
+@pytest.mark.parametrize(
+    ("file", "block"),
+    [
+        (
+            {"file_data": "data:application/pdf;base64,AAAA", "filename": "a.pdf"},
+            {"type": "document", "source": {"type": "base64", "media_type": "application/pdf", "data": "AAAA"}, "title": "a.pdf"},
+        ),
+        (
+            {"file_data": "data:image/png;base64,AAAA", "filename": "a.png"},
+            {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}},
+        ),
+        ({"file_id": "file-1"}, {"type": "document", "source": {"type": "file", "file_id": "file-1"}}),
+        ({"file_data": "https://a.example/b.pdf"}, {"type": "document", "source": {"type": "url", "url": "https://a.example/b.pdf"}}),
+    ],
+)
+def test_files_are_documents_and_reach_an_openai_provider_as_they_were(file: dict[str, Any], block: dict[str, Any]) -> None:
+    part = {"type": "file", "file": file}
+    assert turns({"role": "user", "content": [part]})[0].content == [block]
+    if block["type"] == "document" and block["source"]["type"] != "url":
+        request = asked(messages=[{"role": "user", "content": [part]}])
+        assert body_to(OPENAI, request, quirks=Quirks(files=True))["messages"][0]["content"] == [part]
 
 
 @pytest.mark.parametrize("url", ["file:///etc/passwd", "data:image/png,AAAA", "ftp://a/b", ""])
@@ -224,7 +247,7 @@ def test_thinking_in_anthropics_words_reaches_claude_and_in_its_own_a_lookalike(
 def test_what_only_openai_has_words_for_reaches_only_its_likes() -> None:
     more = {"seed": 1, "presence_penalty": 0.5, "metadata": {"a": "b"}, "some_vendors_key": [1]}
     request = asked(**more)
-    assert request.particulars == Particulars("openai", body=more)
+    assert request.particulars == Particulars("openai", body=more, unvetted=("some_vendors_key",))
     assert body_to(OPENAI, request).items() >= more.items()
     assert not body_to(ANTHROPIC, request).keys() & more.keys()
 
@@ -236,7 +259,10 @@ def test_a_whole_request_reaches_an_openai_provider_as_it_was() -> None:
             {"role": "system", "content": "be brief"},
             {
                 "role": "user",
-                "content": [{"type": "text", "text": "a"}, {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA"}}],
+                "content": [
+                    {"type": "text", "text": "a"},
+                    {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA", "detail": "high"}},
+                ],
             },
             {
                 "role": "assistant",
@@ -278,7 +304,7 @@ def test_a_whole_request_reaches_an_openai_provider_as_it_was() -> None:
         ({"messages": [{"role": "user", "content": ["x"]}]}, "messages[0].content[0]: a part is an object with a type."),
         (
             {"messages": [{"role": "user", "content": [{"type": "video"}]}]},
-            "messages[0].content[0]: text or image_url is expected, not 'video'.",
+            "messages[0].content[0]: text, image_url or file is expected, not 'video'.",
         ),
         (
             {"messages": [{"role": "system", "content": [{"type": "image_url"}]}]},
@@ -332,7 +358,7 @@ def test_a_wrong_field_is_named(said: dict[str, Any], message: str) -> None:
         ({"tools": [{"type": "web_search"}]}, "tools[0].type: "),
         ({"tools": [WEATHER], "tool_choice": {"type": "custom", "custom": {"name": "f"}}}, "tool_choice.type: "),
         ({"messages": [{"role": "user", "content": [{"type": "input_audio", "input_audio": {}}]}]}, "messages[0].content[0]: audio "),
-        ({"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]}, "messages[0].content[0]: a file "),
+        ({"messages": [{"role": "user", "content": [{"type": "audio", "audio": {}}]}]}, "messages[0].content[0]: audio "),
         ({"messages": [{"role": "assistant", "tool_calls": [{"id": "c", "type": "custom", "custom": {}}]}]}, "messages[0].tool_calls[0]: "),
     ],
 )

@@ -9,7 +9,7 @@ import pytest
 from gateway.chat import ChatRequest, Message
 from gateway.errors import RequestRefused
 from gateway.formats import Provider, Quirks, Target, UpstreamRequest
-from gateway.formats.openai import OPENAI, PRESETS
+from gateway.formats.openai import OPENAI, models
 
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 PNG_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
@@ -67,7 +67,7 @@ def test_usage_is_not_asked_for_where_it_was_refused() -> None:
     assert "stream_options" not in body(stream_usage=False)
     assert "stream_options" not in body(stream_usage=True, refuses=("stream_options",))
     made = Provider("p", "http://p/v1", quirks=Quirks(stream_usage=False))
-    request = ChatRequest(messages=[])
+    request = ChatRequest(messages=[Message("user", "hi")])
     assert "stream_options" not in json.loads(OPENAI.build(request, Target(made, OPENAI, "m")).body)
 
 
@@ -138,6 +138,9 @@ def test_tool_choices_are_translated(choice: dict[str, Any], expected: dict[str,
     assert "tool_choice" not in body({"tool_choice": choice})
 
 
+CALLED = {"role": "assistant", "content": [USE]}
+
+
 @pytest.mark.parametrize(
     ("asked", "path"),
     [
@@ -168,9 +171,9 @@ def test_tool_choices_are_translated(choice: dict[str, Any], expected: dict[str,
             {"messages": [{"role": "user", "content": [{"type": "document", "source": {"type": "base64"}}]}]},
             "messages[0].content[0].source",
         ),
-        ({"messages": [{"role": "user", "content": [result(7)]}]}, "messages[0].content[0].content"),
-        ({"messages": [{"role": "user", "content": [result([7])]}]}, "messages[0].content[0].content[0]"),
-        ({"messages": [{"role": "user", "content": [result([{"type": "browser_state"}])]}]}, "messages[0].content[0].content[0]"),
+        ({"messages": [CALLED, {"role": "user", "content": [result(7)]}]}, "messages[1].content[0].content"),
+        ({"messages": [CALLED, {"role": "user", "content": [result([7])]}]}, "messages[1].content[0].content[0]"),
+        ({"messages": [CALLED, {"role": "user", "content": [result([{"type": "browser_state"}])]}]}, "messages[1].content[0].content[0]"),
         ({"system": [PNG]}, "system[0]"),
     ],
 )
@@ -315,26 +318,136 @@ def test_what_only_claude_understands_is_left_out_with_a_warning() -> None:
     assert built.warnings == ("redacted thinking was left out", "server tool blocks were left out", "thinking was left out")
 
 
-def test_a_last_message_of_the_assistants_is_passed_on() -> None:
-    assert messages(("user", "hi"), ("assistant", "Once"))[-1] == {"role": "assistant", "content": "Once"}
+@pytest.mark.parametrize(
+    ("prefill", "message", "more"),
+    [
+        ("pass", {}, {}),
+        ("prefix", {"prefix": True}, {}),
+        ("partial", {"partial": True}, {}),
+        ("continue_final_message", {}, {"continue_final_message": True, "add_generation_prompt": False}),
+    ],
+)
+def test_a_last_message_of_the_assistants_is_continued_as_the_provider_wants_it(
+    prefill: str, message: dict[str, Any], more: dict[str, Any]
+) -> None:
+    begun = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Once"}]}
+    written = body(begun, prefill=prefill)
+    assert written["messages"][-1] == {"role": "assistant", "content": "Once", **message}
+    assert {key: written[key] for key in ("continue_final_message", "add_generation_prompt") if key in written} == more
+    assert "prefix" not in body({"messages": begun["messages"][:1]}, prefill=prefill)["messages"][-1]
 
 
-def test_every_preset_has_a_resolved_base_url_or_none() -> None:
-    assert {
-        "openai",
-        "deepseek",
-        "vllm",
-        "ollama",
-        "groq",
-        "openrouter",
-        "mistral",
-        "moonshot",
-        "zhipu",
-        "xai",
-        "llama_cpp",
-    } <= PRESETS.keys()
-    for preset in PRESETS.values():
-        assert preset.base_url is None or (preset.base_url.startswith("http") and not preset.base_url.endswith("/"))
+def test_a_provider_that_continues_nothing_says_so() -> None:
+    begun = {"messages": [{"role": "user", "content": "hi"}, {"role": "assistant", "content": "Once"}]}
+    assert refused(begun, prefill="refuse") == (
+        "messages: the last one is the assistant's, which this provider does not continue; end with a user message."
+    )
+
+
+CACHED = {"type": "text", "text": "long", "cache_control": {"type": "ephemeral"}}
+
+
+def test_cache_marks_go_to_those_who_take_them_and_are_told_of_elsewhere() -> None:
+    tool = {"name": "f", "input_schema": {"type": "object"}, "cache_control": {"type": "ephemeral"}}
+    asked = {"system": [CACHED], "messages": [{"role": "user", "content": [CACHED, {"type": "text", "text": "hi"}]}], "tools": [tool]}
+    kept = body(asked, cache_control=True)
+    assert kept["messages"][0]["content"] == [CACHED]
+    assert kept["messages"][1]["content"] == [CACHED, {"type": "text", "text": "hi"}]
+    assert kept["tools"][0]["cache_control"] == {"type": "ephemeral"}
+    built = build(asked)
+    assert b"cache_control" not in built.body
+    assert json.loads(built.body)["messages"][1]["content"] == "long\n\nhi"
+    assert built.warnings == ("cache_control was left out",)
+
+
+def test_user_and_assistant_take_turns_where_a_row_says_so() -> None:
+    said = [("user", "a"), ("user", [PNG]), ("assistant", "b"), ("assistant", "c"), ("system", "d"), ("user", "e"), ("assistant", [USE])]
+    sent = messages(*said, alternating=True, later_system="reminder")
+    assert [message["role"] for message in sent] == ["user", "assistant", "user", "assistant"]
+    assert sent[0]["content"] == [{"type": "text", "text": "a"}, PNG_PART]
+    assert sent[1]["content"] == "b\n\nc"
+    assert sent[2]["content"].endswith("</system-reminder>\n\ne")
+    assert len(messages(*said)) == len(said)
+
+
+@pytest.mark.parametrize(
+    ("row", "asked", "written"),
+    [
+        ("effort", {"thinking": {"type": "disabled"}}, {}),
+        ("effort", {"thinking": {"type": "adaptive"}, "effort": "low"}, {"reasoning_effort": "low"}),
+        ("type", {"thinking": {"type": "disabled"}}, {"thinking": {"type": "disabled"}}),
+        ("type", {"thinking": {"type": "enabled", "budget_tokens": 2000}}, {"thinking": {"type": "enabled"}}),
+        ("type", {"thinking": {"type": "adaptive"}, "effort": "high"}, {"thinking": {"type": "enabled"}, "reasoning_effort": "high"}),
+        ("enable_thinking", {"thinking": {"type": "disabled"}}, {"enable_thinking": False}),
+        (
+            "enable_thinking",
+            {"thinking": {"type": "enabled", "budget_tokens": 2000}},
+            {"enable_thinking": True, "thinking_budget": 2000},
+        ),
+        ("template", {"thinking": {"type": "adaptive"}}, {"chat_template_kwargs": {"enable_thinking": True}}),
+        ("reasoning", {"thinking": {"type": "disabled"}}, {"reasoning": {"enabled": False}}),
+        ("reasoning", {"thinking": {"type": "adaptive"}, "effort": "high"}, {"reasoning": {"effort": "high"}}),
+        ("reasoning", {"thinking": {"type": "enabled", "budget_tokens": 2000}}, {"reasoning": {"max_tokens": 2000}}),
+        ("reasoning", {"effort": "high"}, {"reasoning_effort": "high"}),
+    ],
+)
+def test_thinking_is_asked_for_where_the_provider_looks_for_it(row: str, asked: dict[str, Any], written: dict[str, Any]) -> None:
+    sent = body(asked, thinking=row)
+    keys = ("reasoning_effort", "thinking", "enable_thinking", "thinking_budget", "chat_template_kwargs", "reasoning")
+    assert {key: sent[key] for key in keys if key in sent} == written
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "left"),
+    [
+        ("o3-mini", {}, {}),
+        ("gpt-5", {}, {}),
+        ("openai/gpt-5-mini-2025-08-07", {}, {}),
+        ("gpt-5-chat-latest", {}, {"temperature": 0.5, "top_p": 0.9}),
+        ("gpt-5.1", {}, {"temperature": 0.5, "top_p": 0.9}),
+        ("gpt-5.1", {"effort": "low"}, {}),
+        ("gpt-5.6-terra", {}, {}),
+        ("gpt-6", {}, {}),
+        ("gpt-4o", {}, {"temperature": 0.5, "top_p": 0.9}),
+        ("gpt-4.1", {"effort": "low"}, {"temperature": 0.5, "top_p": 0.9}),
+        ("gpt-oss-120b", {"effort": "low"}, {"temperature": 0.5, "top_p": 0.9}),
+        ("deepseek-reasoner", {}, {"temperature": 0.5, "top_p": 0.9}),
+    ],
+)
+def test_sampling_is_kept_from_models_that_reason(model: str, asked: dict[str, Any], left: dict[str, Any]) -> None:
+    request = msgspec.convert({"messages": [{"role": "user", "content": "hi"}], "temperature": 0.5, "top_p": 0.9, **asked}, ChatRequest)
+    built = OPENAI.build(request, Target(Provider("p", "http://p/v1"), OPENAI, model))
+    sent = json.loads(built.body)
+    assert {key: sent[key] for key in ("temperature", "top_p") if key in sent} == left
+    told = tuple(f"{key} was left out: the model refuses it" for key in ("temperature", "top_p") if key not in left)
+    assert built.warnings == told
+
+
+@pytest.mark.parametrize(
+    ("model", "asked", "sent"),
+    [
+        ("o3", "max", "high"),
+        ("gpt-5", "xhigh", "high"),
+        ("gpt-5.1", "xhigh", "high"),
+        ("gpt-5.1-codex-max", "xhigh", "xhigh"),
+        ("gpt-5.2", "max", "xhigh"),
+        ("gpt-5.6", "max", "max"),
+        ("o3", "none", "low"),
+        ("o3", "minimal", "low"),
+        ("gpt-5", "none", "minimal"),
+        ("gpt-5", "minimal", "minimal"),
+        ("gpt-5.1", "minimal", "low"),
+        ("gpt-5.1", "none", "none"),
+        ("grok-4", "max", "max"),
+        ("gpt-5", "tomorrow", "tomorrow"),
+    ],
+)
+def test_effort_is_the_nearest_that_the_model_knows(model: str, asked: str, sent: str) -> None:
+    assert models.effort(model, asked) == sent
+
+
+def test_no_message_at_all_is_refused() -> None:
+    assert refused({"messages": [{"role": "assistant", "content": ""}]}) == "messages: at least one must say something."
 
 
 def test_a_decoder_is_made_fresh_for_each_attempt() -> None:

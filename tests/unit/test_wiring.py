@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from gateway.connections import PRESETS, UPSTREAMS, resolved
 from gateway.errors import RequestRefused
 from gateway.formats import Quirks
-from gateway.formats.openai.presets import PRESETS
 from gateway.routing import Caller, Retry, Streaming, Timeouts
+from gateway.rules import Rules
 from gateway.settings import ConfigurationError, load
-from gateway.wiring import ANSWERS, REQUESTS, UPSTREAMS, Access, Server, Wiring, resolved, wire
+from gateway.wiring import ANSWERS, REQUESTS, Access, Server, Wiring, wire
 
 CANARY = "sk-canary-5f0c1d"
+ROWS = [(kind, name) for kind, rows in PRESETS.items() for name in rows]
 Wire = Callable[..., Wiring]
 
 
@@ -92,6 +94,32 @@ def test_with_both_keys_the_first_is_the_default_and_both_can_be_named(wired: Wi
     assert list(wiring.providers) == ["anthropic", "openai"]
     assert names(wiring) == ["anthropic/claude-sonnet-5-5"]
     assert wiring.router.resolve("openai/gpt-x").targets[0].model == "gpt-x"
+
+
+@pytest.mark.parametrize(
+    ("kind", "url", "base_url"), [("openai", "http://a.example", "http://a.example/v1"), ("anthropic", *["http://a.example"] * 2)]
+)
+def test_an_address_alone_makes_a_provider_without_a_key(wired: Wire, kind: str, url: str, base_url: str) -> None:
+    name = f"{kind.upper()}_BASE_URL"
+    wiring = wired(**{name: url})
+    assert list(wiring.providers) == [kind]
+    connection = wiring.providers[kind]
+    assert (connection.provider.base_url, connection.provider.key, connection.provider.credentials) == (base_url, None, ())
+    assert connection.key_source == f"no key, {name} from the environment"
+    assert names(wiring) == ["openai/" if kind == "openai" else "anthropic/claude-sonnet-5-5"]
+
+
+@pytest.mark.parametrize("url", ["https://api.openai.com/v1", "http://127.0.0.1:8000/v1", "http://localhost:8000"])
+def test_the_vendors_address_and_the_gateways_own_make_no_provider_without_a_key(wired: Wire, url: str) -> None:
+    assert list(wired(OPENAI_BASE_URL=url).providers) == ["simulator", "simulator-openai"]
+
+
+def test_a_gateway_that_would_ask_itself_does_not_start(wired: Wire) -> None:
+    assert mistakes(wired, ANTHROPIC_API_KEY=CANARY, ANTHROPIC_BASE_URL="http://localhost:8000") == [
+        "ANTHROPIC_BASE_URL from the environment: is this gateway's own address, which is for its clients"
+    ]
+    other_port = wired(ANTHROPIC_API_KEY=CANARY, ANTHROPIC_BASE_URL="http://localhost:8000", GATEWAY_SERVER__PORT="8001")
+    assert other_port.providers["anthropic"].provider.base_url == "http://localhost:8000"
 
 
 def test_an_empty_key_is_none(wired: Wire) -> None:
@@ -205,7 +233,7 @@ def test_a_provider_gets_everything_the_file_says(wired: Wire) -> None:
 
 
 def test_a_preset_gives_address_and_quirks_and_single_fields_override_it(wired: Wire) -> None:
-    preset = PRESETS["deepseek"]
+    preset = PRESETS["openai"]["deepseek"]
     assert preset.base_url
     plain = wired("providers: {d: {type: openai, preset: deepseek}}").providers["d"].provider
     assert (plain.base_url, plain.quirks) == (preset.base_url, preset.quirks)
@@ -215,11 +243,44 @@ def test_a_preset_gives_address_and_quirks_and_single_fields_override_it(wired: 
     assert own.quirks.echo_reasoning == preset.quirks.echo_reasoning
 
 
-def test_a_presets_address_is_called_as_it_stands(wired: Wire) -> None:
+def test_a_preset_gives_the_header_of_the_key_and_auth_overrides_it(wired: Wire) -> None:
+    row = "{type: anthropic, preset: kimi, api_key: k}, x: {type: anthropic, preset: kimi, api_key: k, auth: x-api-key}"
+    providers = wired(f"providers: {{k: {row}, d: {{type: anthropic, preset: deepseek, api_key: k}}}}").providers
+    assert [connection.provider.credentials for connection in providers.values()] == [
+        (("authorization", "Bearer k"),),
+        (("x-api-key", "k"),),
+        (("x-api-key", "k"),),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("written", "base_url"),
+    [
+        ("https://r.openai.azure.com", "https://r.openai.azure.com/openai/v1"),
+        ("https://r.openai.azure.com/", "https://r.openai.azure.com/openai/v1"),
+        ("https://r.openai.azure.com/openai/v1/", "https://r.openai.azure.com/openai/v1"),
+        ("https://r.openai.azure.com/openai/deployments/d", "https://r.openai.azure.com/openai/deployments/d"),
+        ("https://r.openai.azure.com/openai/deployments/d/chat/completions", "https://r.openai.azure.com/openai/deployments/d"),
+    ],
+)
+def test_azure_is_reached_at_its_v1_path_or_at_a_deployment(wired: Wire, written: str, base_url: str) -> None:
+    row = f"{{type: openai, preset: azure, base_url: '{written}', api_key: k, query: {{api-version: '2024-10-21'}}}}"
+    provider = wired(f"providers: {{a: {row}}}").providers["a"].provider
+    assert (provider.base_url, provider.credentials, provider.query) == (base_url, (("api-key", "k"),), {"api-version": "2024-10-21"})
+
+
+@pytest.mark.parametrize(("kind", "preset"), ROWS)
+def test_a_presets_address_is_called_as_it_stands(wired: Wire, kind: str, preset: str) -> None:
     """Not everybody has a /v1."""
-    for name, row in PRESETS.items():
-        if row.base_url:
-            assert wired(f"providers: {{p: {{type: openai, preset: {name}}}}}").providers["p"].provider.base_url == row.base_url
+    row = PRESETS[kind][preset]
+    if row.base_url:
+        provider = wired(f"providers: {{p: {{type: {kind}, preset: {preset}}}}}").providers["p"].provider
+        assert (provider.base_url, provider.quirks) == (row.base_url, row.quirks)
+        assert resolved(kind, row.base_url, row.path) == row.base_url
+    else:
+        assert mistakes(wired, f"providers: {{p: {{type: {kind}, preset: {preset}}}}}") == [
+            f"providers.p.base_url (gateway.yaml line 1): is missing: preset {preset} has no address of its own"
+        ]
 
 
 def test_the_vendors_own_row_holds_at_the_vendors_own_address(wired: Wire) -> None:
@@ -230,9 +291,11 @@ def test_the_vendors_own_row_holds_at_the_vendors_own_address(wired: Wire) -> No
         ("providers: {openai: {type: openai, base_url: 'https://api.openai.com/v1/chat/completions'}}", {}),
     ):
         provider = wired(file, **environ).providers["openai"].provider
-        assert (provider.base_url, provider.quirks) == ("https://api.openai.com/v1", PRESETS["openai"].quirks)
+        assert (provider.base_url, provider.quirks) == ("https://api.openai.com/v1", PRESETS["openai"]["openai"].quirks)
     assert wired("providers: {a: {type: anthropic}}").providers["a"].provider.quirks == Quirks(url_sources=True)
-    elsewhere = wired("providers: {a: {type: anthropic, base_url: 'http://127.0.0.1:9'}, b: {type: openai, base_url: 'http://127.0.0.1:9'}}")
+    elsewhere = wired(
+        "providers: {a: {type: anthropic, base_url: 'http://127.0.0.1:9'}, b: {type: openai, base_url: 'http://127.0.0.1:9'}}"
+    )
     assert [row.provider.quirks for row in elsewhere.providers.values()] == [Quirks(), Quirks()]
 
 
@@ -241,31 +304,88 @@ def test_quirks_need_no_preset(wired: Wire) -> None:
     assert provider.quirks == Quirks(cumulative=True)
 
 
-def test_a_wrong_preset_is_one_sentence(wired: Wire) -> None:
-    assert mistakes(wired, "providers: {d: {type: openai, preset: depseek}}") == [
-        "providers.d.preset (gateway.yaml line 1): unknown preset; did you mean deepseek?"
+@pytest.mark.parametrize(
+    ("row", "sentence"),
+    [
+        ("type: openai, preset: depseek", "unknown preset; did you mean deepseek?"),
+        ("type: anthropic, preset: depseek", "unknown preset; did you mean deepseek?"),
+        ("type: anthropic, preset: groq", "preset groq is for type openai"),
+        ("type: anthropic, preset: mistrall", "unknown preset; did you mean mistral, which is for type openai?"),
+        ("type: openai, preset: antropic", "unknown preset; did you mean anthropic, which is for type anthropic?"),
+        (
+            f"type: anthropic, preset: {CANARY}",
+            "unknown preset; known are anthropic, deepseek, zhipu, glm, moonshot, kimi, minimax, llama_cpp",
+        ),
+    ],
+)
+def test_a_wrong_preset_is_one_sentence(wired: Wire, row: str, sentence: str) -> None:
+    assert mistakes(wired, f"providers: {{d: {{{row}}}}}") == [f"providers.d.preset (gateway.yaml line 1): {sentence}"]
+
+
+# Type mapped.
+
+HOUSE = "type: mapped, url: 'http://127.0.0.1:9000/generate', request: {p: $prompt}, text: /text"
+
+
+def test_a_mapped_provider_is_its_own_format_at_its_url_as_it_stands(wired: Wire) -> None:
+    file = f"providers: {{house: {{{HOUSE}, api_key: k, auth: api-key, query: {{a: '1'}}, headers: {{X-A: b}}}}, other: {{type: openai}}}}"
+    wiring = wired(file)
+    house = wiring.providers["house"]
+    assert (house.format.name, house.provider.base_url, house.transport) == ("mapped", "http://127.0.0.1:9000/generate", "http")
+    assert (house.provider.credentials, house.provider.query, house.provider.headers) == ((("api-key", "k"),), {"a": "1"}, {"X-A": "b"})
+    assert names(wiring) == ["house/default"]
+    assert wiring.router.resolve("house/a/b").targets[0].name == "house/a/b"
+
+
+def test_a_mapped_provider_that_is_told_a_model_wants_one_in_models(wired: Wire) -> None:
+    row = HOUSE.replace("$prompt", "$prompt, m: $model")
+    assert mistakes(wired, f"providers: {{house: {{{row}}}}}") == [
+        "models: is missing: provider house lists none; expected a line such as default: {targets: [house/MODEL]}"
     ]
-    assert mistakes(wired, "providers: {d: {type: anthropic, preset: deepseek}}") == [
-        "providers.d.preset (gateway.yaml line 1): there are presets for type openai only"
+    assert names(wired(f"providers: {{house: {{{row}}}}}\nmodels: {{default: {{targets: [house/m]}}}}")) == ["house/m"]
+
+
+@pytest.mark.parametrize(
+    ("row", "lines"),
+    [
+        (
+            "type: mapped",
+            [
+                "url@: is missing: where a chat is posted",
+                "request@: is missing: the body of a request, with $messages or $prompt in it",
+                "text@: is missing: a JSON pointer to the answer's text in each chunk; or framing: text, if the body is nothing but text",
+            ],
+        ),
+        (
+            f"{HOUSE}, preset: groq, base_url: 'http://a', version: x, quirks: {{cumulative: true}}",
+            [
+                "base_url@: is no key of type mapped; its address is url",
+                "preset@: is no key of type mapped",
+                "quirks@: is no key of type mapped",
+                "version@: is no key of type mapped",
+            ],
+        ),
+        ("type: openai, text: /text, request: {}", ["request@: is a key of type mapped only", "text@: is a key of type mapped only"]),
+        (
+            HOUSE.replace("$prompt", "$promt, q: 'Q: $prompt', r: [{$messages: {a: $name}, b: 1}], $s: 1"),
+            [
+                "request.p@: unknown placeholder; did you mean $prompt?; a plain $ is written $$",
+                "request.q@: expected $prompt to stand alone, nothing beside it",
+                "request.r[0]@: expected $messages to stand alone, nothing beside it",
+                "request.r[0].$messages.a@: unknown placeholder; known are $role, $text; a plain $ is written $$",
+                "request.$s@: unknown placeholder; known are $messages; a plain $ is written $$",
+            ],
+        ),
+        (HOUSE.replace("$prompt", "hi"), ["request@: says nothing of the chat: expected $messages, $prompt, $transcript somewhere in it"]),
+        (f"{HOUSE}, framing: text", ["text@: has no place in a body that is text (framing: text)"]),
+        (f"{HOUSE}, stop_reasons: {{cut: max_tokens}}", ["stop_reasons@: wants finish, a JSON pointer to the values that it explains"]),
+    ],
+)
+def test_every_mistake_of_a_description_is_a_sentence_with_its_place(wired: Wire, row: str, lines: list[str]) -> None:
+    place = " (gateway.yaml line 1)"
+    assert mistakes(wired, f"providers: {{house: {{{row}}}}}\nmodels: {{default: {{targets: [house/m]}}}}") == [
+        f"providers.house.{line.replace('@', place, 1)}" for line in lines
     ]
-    assert mistakes(wired, f"providers: {{d: {{type: openai, preset: {CANARY}}}}}")[0].startswith(
-        "providers.d.preset (gateway.yaml line 1): unknown preset; known are "
-    )
-
-
-@pytest.mark.parametrize("preset", [name for name, row in PRESETS.items() if not row.base_url])
-def test_a_preset_without_an_address_wants_one(wired: Wire, preset: str) -> None:
-    assert mistakes(wired, f"providers: {{local: {{type: openai, preset: {preset}}}}}") == [
-        f"providers.local.base_url (gateway.yaml line 1): is missing: preset {preset} has no address of its own"
-    ]
-
-
-@pytest.mark.parametrize("preset", PRESETS)
-def test_every_preset_can_be_used(wired: Wire, preset: str) -> None:
-    provider = (
-        wired(f"providers: {{p: {{type: openai, preset: {preset}, api_key: x, base_url: 'http://a.example'}}}}").providers["p"].provider
-    )
-    assert provider.quirks == PRESETS[preset].quirks
 
 
 # Keys.
@@ -349,6 +469,25 @@ def test_a_models_own_times_and_tries_replace_the_global_ones_key_by_key(wired: 
 def test_provider_slash_model_has_the_global_times(wired: Wire) -> None:
     model = wired("timeouts: {idle: none}\nretry: {attempts: 1}").router.resolve("simulator/x")
     assert (model.timeouts.idle, model.retry.attempts) == (None, 1)
+
+
+def test_an_aliass_rules_come_through(wired: Wire) -> None:
+    rows = "system: Hello, max_tokens: {default: 5, cap: 9}, allow: [tools], extra_allowed: [seed]"
+    wiring = wired(f"models: {{a: {{targets: [simulator/x], {rows}}}, b: {{targets: [simulator/x]}}}}")
+    assert wiring.models["a"].rules == Rules("Hello", 5, 9, frozenset({"tools"}), frozenset({"seed"}))
+    assert wiring.models["b"].rules == wiring.router.resolve("simulator/x").rules == Rules()
+
+
+def test_where_callers_have_keys_only_what_is_listed_passes(wired: Wire) -> None:
+    keys = f"access: {{direct_models: true, keys: {{web: {{sha256: {'0' * 64!r}}}}}}}"
+    wiring = wired(f"models: {{b: {{targets: [simulator/x]}}}}\n{keys}")
+    assert wiring.models["b"].rules == wiring.router.resolve("simulator/x").rules == Rules(keyed=True)
+
+
+def test_a_default_above_the_cap_is_one_sentence(wired: Wire) -> None:
+    assert mistakes(wired, "models: {a: {targets: [simulator/x], max_tokens: {default: 10, cap: 9}}}") == [
+        "models.a.max_tokens.default (gateway.yaml line 1): expected at most the cap, which is 9"
+    ]
 
 
 def test_a_target_of_an_unknown_provider_is_one_sentence(wired: Wire) -> None:

@@ -38,7 +38,7 @@ PASSED_IN_MESSAGES = frozenset({"clear_at", "output_config"})  # of a system mes
 
 # Beta features of the Messages API, without their dates: https://docs.anthropic.com/en/api/beta-headers
 BETAS = frozenset({
-    "advanced-tool-use", "advisor-tool", "cache-diagnosis", "code-execution", "compact", "computer-use", "context-1m",
+    "advanced-tool-use", "advisor-tool", "cache-diagnosis", "claude-code", "code-execution", "compact", "computer-use", "context-1m",
     "context-management", "dev-full-thinking", "effort", "extended-cache-ttl", "fast-mode", "files-api",
     "fine-grained-tool-streaming", "inline-tools", "interleaved-thinking", "mcp-client", "mid-conversation-output-config",
     "mid-conversation-system-clear-at", "mid-conversation-tool-changes", "model-context-window-exceeded", "output-128k",

@@ -6,19 +6,18 @@ is what Claude is known to answer with 400: empty text, thinking that nobody sig
 
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from msgspec import UNSET
 
 from gateway import json_text
-from gateway.chat import ChatRequest, Content, Message, Particulars
-from gateway.errors import RequestRefused
+from gateway.chat import WRITTEN, ChatRequest, Content, Message, Particulars
 from gateway.formats import Provider, Target, UpstreamRequest
-from gateway.formats.anthropic import terms
+from gateway.formats.anthropic import models
+from gateway.formats.anthropic.options import Warnings, invalid, max_tokens, options
+from gateway.formats.calls import paired
 from gateway.json_text import Json
-
-# Claude requires the field; long enough for an answer, short enough for every model.
-MAX_TOKENS = 8192
 
 # What a request to count tokens may hold: nothing that is only about the answer.
 COUNTED = frozenset(("model", "messages", "system", "tools", "tool_choice", "thinking", "output_config", "cache_control")) | {
@@ -26,30 +25,29 @@ COUNTED = frozenset(("model", "messages", "system", "tools", "tool_choice", "thi
 }  # fmt: skip
 NONE = Particulars("anthropic")
 
-# Keys that the gateway writes itself, so that `extra` may not: what was validated must be what is sent.
-OWN_KEYS = frozenset(
-    ("model", "messages", "system", "max_tokens", "stream", "stream_options", "temperature", "top_p", "stop_sequences", "n")
-) | {"tools", "tool_choice", "thinking", "output_config", "response_format", "effort", "metadata"}
+# Keys that `extra` may not write.
+OWN_KEYS = WRITTEN | {"thinking", "output_config", "effort", "metadata"}
 
 
 def build(request: ChatRequest, target: Target) -> UpstreamRequest:
-    provider, warnings = target.provider, _Warnings()
+    provider, warnings = target.provider, Warnings()
     particulars = _particulars(request, warnings)
     leading = _leading_system(request.messages)
     messages = _messages(request.messages, leading, provider, particulars, warnings)
     if not messages:
-        raise _invalid("messages: at least one message must not be a system message")
-    body: Json = {"model": target.model, "max_tokens": request.max_tokens or MAX_TOKENS, "messages": messages, "stream": True}
+        raise invalid("messages: at least one message must not be a system message")
+    body: Json = {"model": target.model, "max_tokens": max_tokens(request), "messages": messages, "stream": True}
     if system := _system(request, leading):
         body["system"] = system
-    body |= _sampling(request, target, warnings)
-    body |= _options(request, provider)
+    body |= options(request, target, body["max_tokens"], warnings)
+    if provider.quirks.prefill == "refuse" and messages[-1]["role"] == "assistant":
+        raise invalid("messages: the last one is the assistant's, which this provider does not continue; end with a user message")
     for key in request.extra:
         if key in OWN_KEYS:
-            raise _invalid(f"extra.{key}: the gateway writes this key itself")
+            raise invalid(f"extra.{key}: the gateway writes this key itself")
     if request.extra.get("fallbacks", "default") != "default":
         # Further models would get around the aliases.
-        raise _invalid('extra.fallbacks: only "default" is passed on; further models are the gateway\'s to configure')
+        raise invalid('extra.fallbacks: only "default" is passed on; further models are the gateway\'s to configure')
     body |= request.extra
     body = _merged(body, _sent(particulars, target, warnings))
     for key in provider.quirks.refuses:
@@ -58,7 +56,7 @@ def build(request: ChatRequest, target: Target) -> UpstreamRequest:
     try:
         written = json_text.write(_merged(body, provider.body))
     except RecursionError as error:
-        raise _invalid("The request is nested too deeply") from error
+        raise invalid("The request is nested too deeply") from error
     return UpstreamRequest(f"{provider.base_url}/v1/messages", _headers(provider, particulars.betas), written, tuple(warnings))
 
 
@@ -69,7 +67,7 @@ def build_count(request: ChatRequest, target: Target) -> UpstreamRequest:
     return replace(whole, url=f"{whole.url}/count_tokens", body=json_text.write(body))
 
 
-def _particulars(request: ChatRequest, warnings: "_Warnings") -> Particulars:
+def _particulars(request: ChatRequest, warnings: "Warnings") -> Particulars:
     """Claude's own; what another format's client said in its own words is left out."""
     said = request.particulars
     if said is UNSET:
@@ -81,18 +79,11 @@ def _particulars(request: ChatRequest, warnings: "_Warnings") -> Particulars:
     return NONE
 
 
-def _sent(particulars: Particulars, target: Target, warnings: "_Warnings") -> Json:
-    if "top_k" in particulars.body and terms.refused_sampling(target.model, target.provider.version, ("top_k",)):
+def _sent(particulars: Particulars, target: Target, warnings: "Warnings") -> Json:
+    if "top_k" in particulars.body and models.refused_sampling(target.model, target.provider.version, ("top_k",)):
         warnings.add("top_k left out")
         return {key: value for key, value in particulars.body.items() if key != "top_k"}
     return particulars.body
-
-
-class _Warnings(dict[str, None]):
-    """Each once, in order: a long history would say the same thing many times."""
-
-    def add(self, warning: str) -> None:
-        self[warning] = None
 
 
 def _headers(provider: Provider, betas: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
@@ -102,8 +93,7 @@ def _headers(provider: Provider, betas: tuple[str, ...]) -> tuple[tuple[str, str
         "accept-encoding": "identity",
         "anthropic-version": provider.version,
     }
-    if provider.key is not None:
-        headers |= {"x-api-key": provider.key} if provider.auth == "x-api-key" else {"authorization": f"Bearer {provider.key}"}
+    headers |= dict(provider.credentials)
     headers |= {name.lower(): value for name, value in provider.headers.items()}
     if betas:
         configured = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",") if beta.strip()]
@@ -127,10 +117,15 @@ def _system(request: ChatRequest, leading: int) -> Content:
     return blocks
 
 
-def _messages(messages: list[Message], leading: int, provider: Provider, particulars: Particulars, warnings: _Warnings) -> list[Json]:
+def _messages(messages: list[Message], leading: int, provider: Provider, particulars: Particulars, warnings: Warnings) -> list[Json]:
     written: list[Json] = []
     results: list[Json] | None = None
-    for number, message in enumerate(messages[leading:], leading):
+    if not provider.quirks.url_sources:
+        _refuse_urls(messages)
+    mended: list[str] = []
+    # Claude answers 400 to any other character in an id; a look-alike whose row says more has a narrower rule.
+    ids = provider.quirks.tool_ids
+    for number, message in paired(messages, "word" if ids == "any" else ids, mended, leading):
         content = _content(message.content, f"messages[{number}].content", provider, warnings)
         if message.role != "tool":
             results = None
@@ -143,16 +138,22 @@ def _messages(messages: list[Message], leading: int, provider: Provider, particu
                 results.append(_tool_result(message, content, number))
             case "system" if provider.quirks.later_system == "reminder":
                 written.append({"role": "user", "content": _reminder(content)})
+            case "assistant" if not content and number < len(messages) - 1:
+                warnings.add("an answer without content left out")  # one that was broken off before its first word
             case "system" | "user" | "assistant":
-                written.append({"role": message.role, "content": content, **particulars.messages.get(number, {})})
+                # What stands beside the content is that of the message itself, not of results that were moved behind it.
+                beside = particulars.messages.get(number, {}) if messages[number].role == message.role else {}
+                written.append({"role": message.role, "content": content, **beside})
+    for warning in mended:
+        warnings.add(warning)
     return written
 
 
 def _tool_result(message: Message, content: Content, number: int) -> Json:
     call = message.tool_use_id or message.tool_call_id
     if not call:
-        raise _invalid(f"messages[{number}].tool_use_id: a tool message names the call that it answers")
-    return {"type": "tool_result", "tool_use_id": terms.tool_id(call), "content": content}
+        raise invalid(f"messages[{number}].tool_use_id: a tool message names the call that it answers")
+    return {"type": "tool_result", "tool_use_id": call, "content": content}
 
 
 def _reminder(content: Content) -> Content:
@@ -164,36 +165,34 @@ def _reminder(content: Content) -> Content:
     return [{**block, "text": marked(block["text"])} if isinstance(block.get("text"), str) else block for block in content]
 
 
-def _content(content: Content, path: str, provider: Provider, warnings: _Warnings) -> Content:
+def _content(content: Content, path: str, provider: Provider, warnings: Warnings) -> Content:
     """The blocks as they came, without those that Claude refuses; `""` if none is left."""
     if isinstance(content, str):
         return content
     kept: list[Json] = []
+    echo = provider.quirks.echo_reasoning
+    echoed = echo == "always" or (echo == "tool_turns" and any(block.get("type") == "tool_use" for block in content))
     for number, block in enumerate(content):
-        if not provider.quirks.url_sources:
-            _refuse_urls(block, f"{path}[{number}]")
         match block.get("type"):
             case "text" if _is_empty_text(block):
                 continue
-            case "thinking" if not block.get("signature"):
+            case "thinking" if not (block.get("signature") or echoed):
                 warnings.add("thinking without a signature left out")
                 continue
             case "tool_use":
                 kept.append(_tool_use(block, f"{path}[{number}]"))
             case "tool_result":
                 kept.append(_result_block(block))
+            case "image" if "detail" in block:  # OpenAI's word
+                kept.append({key: value for key, value in block.items() if key != "detail"})
             case _:
                 kept.append(block)
     return kept or ""
 
 
 def _tool_use(block: Json, path: str) -> Json:
-    given, call = block.get("input"), block.get("id")
-    if isinstance(given, str):
-        block = {**block, "input": _arguments(given, f"{path}.input")}
-    if isinstance(call, str) and terms.tool_id(call) != call:
-        block = {**block, "id": terms.tool_id(call)}
-    return block
+    given = block.get("input")
+    return {**block, "input": _arguments(given, f"{path}.input")} if isinstance(given, str) else block
 
 
 def _arguments(text: str, path: str) -> Json:
@@ -201,16 +200,14 @@ def _arguments(text: str, path: str) -> Json:
     try:
         value = json_text.read(text) if text.strip() else {}
     except json_text.MalformedJson as error:
-        raise _invalid(f"{path}: the tool's arguments are not JSON") from error
+        raise invalid(f"{path}: the tool's arguments are not JSON") from error
     if not isinstance(value, dict):
-        raise _invalid(f"{path}: the tool's arguments are not a JSON object")
+        raise invalid(f"{path}: the tool's arguments are not a JSON object")
     return value
 
 
 def _result_block(block: Json) -> Json:
-    call, content = block.get("tool_use_id"), block.get("content")
-    if isinstance(call, str) and terms.tool_id(call) != call:
-        block = {**block, "tool_use_id": terms.tool_id(call)}
+    content = block.get("content")
     if isinstance(content, list) and any(_is_empty_text(part) for part in content):
         block = {**block, "content": [part for part in content if not _is_empty_text(part)] or ""}
     return block
@@ -221,9 +218,10 @@ def _is_empty_text(block: Any) -> bool:
     return isinstance(block, dict) and block.get("type") == "text" and block.get("text") == ""
 
 
-def _refuse_urls(block: Json, path: str) -> None:
+def _refuse_urls(messages: list[Message]) -> None:
     """A self-hosted provider would fetch the address from inside our network."""
-    for place, part in _parts(block, path):
+    everything = (_parts(f"messages[{number}].content", message.content) for number, message in enumerate(messages))
+    for place, part in chain.from_iterable(everything):
         source, image = part.get("source"), part.get("image_url")
         if isinstance(source, dict) and source.get("type") == "url":
             place = f"{place}.source"
@@ -231,12 +229,12 @@ def _refuse_urls(block: Json, path: str) -> None:
             place = f"{place}.image_url"
         else:
             continue
-        raise _invalid(f"{place}: this model takes no URL sources; send the content as base64")
+        raise invalid(f"{place}: this model takes no URL sources; send the content as base64")
 
 
-def _parts(block: Json, path: str) -> Iterator[tuple[str, Json]]:
-    """A block and the blocks inside it: those of a tool's result, and of a document made of blocks."""
-    waiting = [(path, block)]
+def _parts(path: str, content: Content) -> Iterator[tuple[str, Json]]:
+    """The blocks and those inside them: in a tool's result, and in a document made of blocks."""
+    waiting = [] if isinstance(content, str) else [(f"{path}[{number}]", block) for number, block in reversed(list(enumerate(content)))]
     while waiting:
         path, block = waiting.pop()
         yield path, block
@@ -254,44 +252,6 @@ def _is_data(url: Any) -> bool:
     return isinstance(url, str) and url[:5].lower() == "data:"
 
 
-def _sampling(request: ChatRequest, target: Target, warnings: _Warnings) -> Json:
-    given: Json = {key: value for key in ("temperature", "top_p") if (value := getattr(request, key)) is not None}
-    for key in terms.refused_sampling(target.model, target.provider.version, tuple(given)):
-        del given[key]
-        warnings.add(f"{key} left out")
-    return given
-
-
-def _options(request: ChatRequest, provider: Provider) -> Json:
-    options: Json = {
-        "stop_sequences": request.stop_sequences,
-        "tools": request.tools,
-        "tool_choice": request.tool_choice,
-        "thinking": request.thinking,
-        "metadata": request.metadata,
-        "output_config": _output_config(request, provider),
-    }
-    return {key: value for key, value in options.items() if value}
-
-
-def _output_config(request: ChatRequest, provider: Provider) -> Json:
-    config: Json = {"effort": request.effort} if request.effort else {}
-    wanted = request.response_format or {"type": "text"}
-    match wanted.get("type"):
-        case "text":
-            pass
-        case "json_schema":
-            if not isinstance(wanted.get("schema"), dict):
-                raise _invalid("response_format.schema: expected an object")
-            config["format"] = {"type": "json_schema", "schema": wanted["schema"]}
-        case "json_object":
-            sentence = f"response_format.type: provider {provider.name} has no json_object; use json_schema with a schema."
-            raise RequestRefused("unsupported", sentence)
-        case _:
-            raise _invalid("response_format.type: expected one of text, json_object, json_schema")
-    return config
-
-
 def _merged(body: Json, over: Json) -> Json:
     """`over` wins; objects in both are merged."""
     merged = dict(body)
@@ -299,7 +259,3 @@ def _merged(body: Json, over: Json) -> Json:
         old = merged.get(key)
         merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
     return merged
-
-
-def _invalid(sentence: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{sentence}.")

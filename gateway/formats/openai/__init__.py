@@ -14,7 +14,7 @@ And what clients speak that were made for it, the same the other way round:
 """
 
 from gateway.formats.openai.client import OPENAI_CLIENT, OpenAIClient
-from gateway.formats.openai.presets import PRESETS, Preset
+from gateway.formats.openai.presets import PRESETS
 from gateway.formats.openai.request import OPENAI, OpenAIFormat
 
-__all__ = ["OPENAI", "OPENAI_CLIENT", "PRESETS", "OpenAIClient", "OpenAIFormat", "Preset"]
+__all__ = ["OPENAI", "OPENAI_CLIENT", "PRESETS", "OpenAIClient", "OpenAIFormat"]

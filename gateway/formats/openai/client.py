@@ -13,6 +13,7 @@ from gateway.formats.openai.parse import parse
 from gateway.json_text import Json
 
 UNKNOWN = Asked()
+RETRIED = 500  # from this status on the SDKs ask again, and at 408, 409 and 429
 
 
 class OpenAIClient:
@@ -33,7 +34,9 @@ class OpenAIClient:
         body = words.error_body(error.event(request_id, partial=partial).error)
         if message is not None:
             body |= {"partial": True, "partial_message": message}
-        return Refusal(words.status(error), json_text.write(body))
+        # A status above 499 says `retry` to every SDK: where nothing would come of it, they are told so.
+        hopeless = error.status >= RETRIED and not error.cause.retryable
+        return Refusal(words.status(error), json_text.write(body), (("x-should-retry", "false"),) if hopeless else ())
 
     def headers(self, asked: Asked) -> tuple[tuple[str, str], ...]:
         return ()

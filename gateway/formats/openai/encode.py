@@ -35,6 +35,7 @@ from gateway.events import (
 from gateway.formats.openai import words
 from gateway.json_text import Json
 from gateway.kept import LIMIT, cost, too_much
+from gateway.message import model_after
 from gateway.usage import merged
 
 HEARTBEAT = b": ping\n\n"
@@ -55,6 +56,7 @@ class ChunkEncoder:
         self._created = created
         self._wants_usage = usage
         self._begun = False  # the role was said
+        self._id = ""
         self._head = b""  # of every chunk, up to its choices
         self._delta = b""  # and of one with a delta, up to what is in it
         self._text = b""
@@ -102,6 +104,8 @@ class ChunkEncoder:
                 self._block_start = self._length
                 if block.get("type") == "tool_use":
                     self._call(block, pieces)
+                elif block.get("type") == "fallback" and (model := model_after(block)):
+                    self._name(model)
             case ContentBlockStop():
                 self._stop(event, pieces)
             case MessageStart(message=message):
@@ -124,12 +128,17 @@ class ChunkEncoder:
                 pass
 
     def _start(self, message: Json) -> None:
-        said = {"id": message["id"], "object": "chat.completion.chunk", "created": self._created, "model": message["model"]}
+        self._id = message["id"]
+        self._name(message["model"])
+        self._usage = dict(message["usage"])
+
+    def _name(self, model: str) -> None:
+        """What follows comes from this model."""
+        said = {"id": self._id, "object": "chat.completion.chunk", "created": self._created, "model": model}
         self._head = b"data: " + json_text.write(said)[:-1]
         self._delta = self._head + b',"choices":[{"index":0,"delta":{'
         self._text = self._delta + b'"content":'
         self._thinking = self._delta + b'"reasoning_content":'
-        self._usage = dict(message["usage"])
 
     def _begin(self, content: bytes, pieces: list[bytes]) -> None:
         """OpenAI says `null` for an answer that begins with a call; what it says otherwise is the text so far."""
@@ -140,6 +149,8 @@ class ChunkEncoder:
     def _take_delta(self, delta: Delta, pieces: list[bytes]) -> None:
         """Also a known kind that came with more fields than it has."""
         match read_delta(delta):
+            case ("text_delta" | "thinking_delta", "", _):
+                pass  # it says only what this format has no place for
             case ("text_delta", str(text), _):
                 self._begin(b'""', pieces)
                 self._length += len(text)

@@ -14,7 +14,7 @@ from gateway import json_text
 from gateway.chat import ChatRequest, Effort, Particulars
 from gateway.errors import RequestRefused
 from gateway.formats import Parsed
-from gateway.formats.openai.history import refusal, word
+from gateway.formats.openai.parts import refusal, word
 from gateway.formats.openai.turns import turns
 from gateway.json_text import Json
 from gateway.usage import token_count
@@ -26,6 +26,13 @@ THINKING = frozenset({"adaptive", "disabled"})  # forms of `thinking` that need 
 READ = frozenset({
     "model", "messages", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "temperature", "top_p", "stop", "tools",
     "tool_choice", "parallel_tool_calls", "reasoning_effort", "response_format", "user", "logprobs", "top_logprobs", "modalities", "audio",
+})  # fmt: skip
+# Keys of the documents, or of well-known look-alikes, that decide neither who pays nor which model answers nor what is asked of whom.
+VETTED = frozenset({
+    "chat_template_kwargs", "enable_thinking", "frequency_penalty", "include_reasoning", "logit_bias", "metadata", "min_p", "moderation",
+    "prediction", "presence_penalty", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning",
+    "reasoning_effort", "reasoning_split", "repetition_penalty", "response_format", "safety_identifier", "seed", "store", "thinking",
+    "thinking_budget", "top_k", "verbosity", "web_search_options",
 })  # fmt: skip
 # What would be lost without a word, or what Chat Completions says otherwise.
 ELSEWHERE = {
@@ -65,7 +72,7 @@ def parse(body: bytes) -> Parsed:
         response_format=_response_format(said.get("response_format"), more),
         metadata={"user_id": user} if isinstance(user, str) and user else None,
         stream=_flag("stream", said.get("stream")) or False,
-        particulars=Particulars("openai", body=more) if more else UNSET,
+        particulars=Particulars("openai", body=more, unvetted=tuple(key for key in more if key not in VETTED)) if more else UNSET,
     )
     options = said.get("stream_options")
     if not isinstance(options, dict | None):

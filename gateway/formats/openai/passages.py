@@ -35,12 +35,12 @@ class Passages:
 
     def text(self, text: str) -> list[Passage]:
         if self._cumulative:
-            text = self._news("text", text)
+            text = self._so_far["text"].news(text)
         return self._visible(self._tags.feed(text)) if text else []
 
     def thinking(self, text: str) -> list[Passage]:
         if self._cumulative:
-            text = self._news("thinking", text)
+            text = self._so_far["thinking"].news(text)
         if not text:
             return []
         self._tags.give_up()
@@ -59,14 +59,6 @@ class Passages:
         """The blanks that are all there is of an answer."""
         text, self._blank = str(self._blank), Text()
         return [(self._blank_kind, text)] if text else []
-
-    def _news(self, kind: Kind, text: str) -> str:
-        """What is new in a chunk that may repeat everything so far."""
-        so_far = self._so_far[kind]
-        if len(text) >= so_far.size and text.startswith(str(so_far)):
-            text = text[so_far.size :]
-        so_far.add(text)
-        return text
 
     def _visible(self, passages: list[Passage]) -> list[Passage]:
         seen: list[Passage] = []

@@ -8,18 +8,19 @@ from typing import Any
 from msgspec import UNSET
 
 from gateway import json_text
-from gateway.chat import ChatRequest
-from gateway.formats import Provider, Target, UpstreamRequest
-from gateway.formats.openai.history import History, refusal, word
+from gateway.chat import WRITTEN, ChatRequest
+from gateway.formats import Provider, Quirks, Target, UpstreamRequest
+from gateway.formats.openai import models
+from gateway.formats.openai.history import History
+from gateway.formats.openai.parts import refusal, word
 from gateway.formats.openai.stream import OpenAIDecoder
 from gateway.json_text import Json
 
 # What the gateway writes, or what would change the answer into something that it does not read.
-OWN_KEYS = frozenset({
-    "model", "messages", "system", "stream", "stream_options", "n", "max_tokens", "max_completion_tokens", "temperature", "top_p",
-    "stop", "stop_sequences", "tools", "tool_choice", "parallel_tool_calls", "functions", "function_call", "response_format",
-    "reasoning_effort", "user",
-})  # fmt: skip
+OWN_KEYS = WRITTEN | {
+    "max_completion_tokens", "stop", "parallel_tool_calls", "functions", "function_call", "reasoning_effort", "user", "audio", "best_of",
+    "echo", "modalities",
+}  # fmt: skip
 
 
 class OpenAIFormat:
@@ -35,6 +36,8 @@ class OpenAIFormat:
                 raise refusal(f"extra.{key}", "the gateway writes this key itself")
         history = History(request, quirks)
         warnings = history.warnings
+        if not history.messages:
+            raise refusal("messages", "at least one must say something")
         body: Json = {"model": target.model, "messages": history.messages, "stream": True}
         if stream_usage and quirks.stream_usage:
             body["stream_options"] = {"include_usage": True}
@@ -46,11 +49,9 @@ class OpenAIFormat:
             body["top_p"] = request.top_p
         if request.stop_sequences:
             body["stop"] = request.stop_sequences
-        body |= _tools(request)
-        if request.effort is not None:
-            body["reasoning_effort"] = request.effort
-        if request.thinking is not None and request.effort is None and not _said_itself(request):
-            warnings.append("thinking was left out: this format only knows effort")
+        body |= _tools(request, quirks, warnings)
+        body |= _prefill(body["messages"], quirks)
+        body |= _thinking(request, quirks, warnings)
         if (response_format := _response_format(request.response_format)) is not None:
             body["response_format"] = response_format
         if request.metadata is not None:
@@ -62,9 +63,10 @@ class OpenAIFormat:
         body |= request.extra
         if request.particulars is not UNSET:
             if request.particulars.format == self.name:
-                body |= request.particulars.body
+                body |= {key: value for key, value in request.particulars.body.items() if key != quirks.max_tokens_field}
             else:
                 warnings.append(f"what only {request.particulars.format} has words for was left out")
+        _fit(body, target.model, warnings)
         for key in quirks.refuses:
             if body.pop(key, None) is not None:
                 warnings.append(f"{key} was left out: the provider refuses it")
@@ -80,13 +82,8 @@ OPENAI = OpenAIFormat()
 
 def _headers(provider: Provider) -> tuple[tuple[str, str], ...]:
     headers = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
-    if provider.key:
-        if provider.auth == "bearer":
-            headers["authorization"] = f"Bearer {provider.key}"
-        else:
-            headers["x-api-key"] = provider.key
-    # The operator's come last and replace ours: Azure wants its key in a header of its own.
-    headers |= {name.lower(): value for name, value in provider.headers.items()}
+    # The operator's come last and replace ours.
+    headers |= {**dict(provider.credentials), **{name.lower(): value for name, value in provider.headers.items()}}
     return tuple(headers.items())
 
 
@@ -98,10 +95,71 @@ def _said_itself(request: ChatRequest) -> bool:
     return bool({"thinking", "reasoning_effort"} & particulars.body.keys())
 
 
-def _tools(request: ChatRequest) -> Json:
+def _prefill(messages: list[Json], quirks: Quirks) -> Json:
+    """A last message of the assistant's is to be continued: each provider has its own way to say so, if any."""
+    if messages[-1]["role"] != "assistant" or "tool_calls" in messages[-1]:
+        return {}
+    match quirks.prefill:
+        case "pass":
+            return {}
+        case "refuse":
+            raise refusal("messages", "the last one is the assistant's, which this provider does not continue; end with a user message")
+        case "prefix" | "partial" as mark:
+            messages[-1][mark] = True
+            return {}
+        case "continue_final_message":
+            return {"continue_final_message": True, "add_generation_prompt": False}
+
+
+def _thinking(request: ChatRequest, quirks: Quirks, warnings: list[str]) -> Json:
+    """Whether to think, and how much, where the provider looks for it."""
+    body: Json = {} if request.effort is None else {"reasoning_effort": request.effort}
+    asked = request.thinking
+    if asked is None or _said_itself(request):
+        return body
+    thinks, budget = asked.get("type") != "disabled", asked.get("budget_tokens")
+    match quirks.thinking:
+        case "effort":
+            if request.effort is None:
+                warnings.append("thinking was left out: this format only knows effort")
+        case "type":
+            body["thinking"] = {"type": "enabled" if thinks else "disabled"}
+        case "enable_thinking":
+            body["enable_thinking"] = thinks
+            if thinks and isinstance(budget, int):
+                body["thinking_budget"] = budget
+        case "template":
+            body["chat_template_kwargs"] = {"enable_thinking": thinks}
+        case "reasoning":
+            effort = body.pop("reasoning_effort", None)  # it takes one of the two
+            body["reasoning"] = {"effort": effort} if thinks and effort else {"enabled": thinks}
+            if thinks and not effort and isinstance(budget, int):
+                body["reasoning"] = {"max_tokens": budget}
+    return body
+
+
+def _fit(body: Json, model: str, warnings: list[str]) -> None:
+    """What the model is known to refuse is left out, or said as it takes it."""
+    asked = body.get("reasoning_effort")
+    if isinstance(asked, str) and (level := models.effort(model, asked)) != asked:
+        body["reasoning_effort"] = level
+        warnings.append(f"reasoning_effort became {level}: the model does not know another so near")
+    for key in models.refused(model, body.get("reasoning_effort")):
+        if body.pop(key, None) is not None:
+            warnings.append(f"{key} was left out: the model refuses it")
+
+
+def _tools(request: ChatRequest, quirks: Quirks, warnings: list[str]) -> Json:
     if not request.tools:
         return {}
     body: Json = {"tools": [_tool(f"tools[{number}]", tool) for number, tool in enumerate(request.tools)]}
+    for written, tool in zip(body["tools"], request.tools, strict=True):
+        if tool.get("cache_control") is None:
+            continue
+        if quirks.cache_control:
+            written["cache_control"] = tool["cache_control"]
+        elif "cache_control was left out" not in warnings:
+            warnings.append("cache_control was left out")
     choice = request.tool_choice
     if choice is None:
         return body

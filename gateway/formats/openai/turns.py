@@ -11,13 +11,13 @@ from gateway.chat import Content, Message
 from gateway.deltas import read_input
 from gateway.errors import RequestRefused
 from gateway.events import InvalidInput
-from gateway.formats.openai.history import refusal, word
+from gateway.formats.openai.parts import refusal, word
 from gateway.json_text import Json
 
 MOST = 10_000  # messages
 DATA_URL = re.compile(r"data:(?P<type>[a-z]+/[a-z0-9.+-]+)(?:;[^,;]*)*;base64,", re.IGNORECASE)
 # What a user's message may hold that has no way through here.
-REFUSED = {"input_audio": "audio", "file": "a file", "audio": "audio"}
+REFUSED = {"input_audio": "audio", "audio": "audio"}
 WHAT_BLOCKS = "content is a string or a list of parts"
 
 
@@ -133,11 +133,30 @@ def _block(place: str, part: Json) -> Json:
             return _text_block(text, part)
         case {"type": "image_url", "image_url": {"url": str(url)} | str(url)}:
             image: Json = {"type": "image", "source": _source(f"{place}.image_url", url)}
+            if isinstance(part["image_url"], dict) and isinstance(detail := part["image_url"].get("detail"), str):
+                image["detail"] = detail
             return image | _cache_control(part)
+        case {"type": "file", "file": dict(file)}:
+            return _file(f"{place}.file", file) | _cache_control(part)
         case {"type": str(kind)} if kind in REFUSED:
-            raise RequestRefused("unsupported", f"{place}: {REFUSED[kind]} cannot be sent through this format here, only text and images.")
+            sentence = f"{place}: {REFUSED[kind]} cannot be sent through this format here, only text, images and files."
+            raise RequestRefused("unsupported", sentence)
         case _:
-            raise _no_part(place, part, "text or image_url")
+            raise _no_part(place, part, "text, image_url or file")
+
+
+def _file(place: str, file: Json) -> Json:
+    """A document, or an image that came as a file."""
+    match file:
+        case {"file_data": str(url)}:
+            source = _source(f"{place}.file_data", url)
+        case {"file_id": str(file_id)} if file_id:
+            source = {"type": "file", "file_id": file_id}
+        case _:
+            raise refusal(place, "file_data, a data: URL in base64, or file_id is expected")
+    block: Json = {"type": "image" if source.get("media_type", "").startswith("image/") else "document", "source": source}
+    name = file.get("filename")
+    return block | ({"title": name} if block["type"] == "document" and isinstance(name, str) and name else {})
 
 
 def _source(place: str, url: str) -> Json:

@@ -44,14 +44,14 @@ def finish_reason(stop_reason: object) -> str:
 def ending(said: Json) -> tuple[Json, Json]:
     """What the last `message_delta` says, for the choice and for the root of its chunk.
 
-    The stop sequence stands where vLLM puts it; a reason that OpenAI has no word for goes beside.
+    The stop sequence stands where vLLM puts it; a reason that OpenAI has no word for, and a provider's own word, go beside.
     """
     reason, sequence = said.get("stop_reason"), said.get("stop_sequence")
     choice: Json = {"finish_reason": finish_reason(reason)}
     if reason == "stop_sequence" and isinstance(sequence, str) and sequence:
         choice["stop_reason"] = sequence
-    raw = said.get("raw_stop_reason") or reason
-    return choice, {} if reason in TOLD else {"stop_reason": raw}
+    raw = said.get("raw_stop_reason") or (None if reason in TOLD else reason)
+    return choice, {"stop_reason": raw} if raw else {}
 
 
 def usage(told: Json) -> Json:

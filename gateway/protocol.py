@@ -2,9 +2,9 @@
 
 An answer can cut or abort its connection and ask whether its request is here, and *every* unfinished request of a lost connection
 hears of it at once (uvicorn tells only the newest, so one with a pipelined request behind it would run on; it stops reading then, so
-it would not see the client leave either; and at a FIN it first waits until all that was written has been read). uvicorn knows no limit for a request's head, neither in
-bytes nor in time, nor for the requests that wait; it loses the body behind an `Upgrade`; and after an answer that came before the
-request's end it reads the rest for ever.
+it would not see the client leave either; and at a FIN it first waits until all that was written has been read). uvicorn knows no
+limit for a request's head, neither in bytes nor in time, nor for the requests that wait; it loses the body behind an `Upgrade`; and
+after an answer that came before the request's end it reads the rest for ever.
 
 Nothing of `HttpToolsProtocol` is public: uvicorn's version is bounded in pyproject.toml, and a test pins the names.
 """

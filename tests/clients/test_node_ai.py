@@ -173,6 +173,7 @@ async def test_a_loop_of_tools_goes_on_by_itself_in_one_message(node: Node, vers
     ):
         (talked,) = await made(node, [{**job, "url": url(gateway)}])
         requests = [asked(request) for request in upstream.requests]
+        assert [(await gateway.record(number)).get("warnings", []) for number in range(3)] == [[], [], []]
     assert (talked["status"], talked.get("error")) == ("ready", None)
     question, answer = talked["messages"]
     assert (question["role"], answer["id"]) == ("user", "msg_01")
@@ -230,6 +231,21 @@ async def test_an_answer_is_made_anew_and_files_are_sent(node: Node, version: st
     question = {"type": "text", "text": "What is it?"}
     assert sent.count([question]) == 2
     assert [{"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "AAAA"}}, question] in sent
+
+
+async def test_a_completion_is_the_text_alone(node: Node) -> None:
+    async with (
+        ScriptedUpstream(
+            by_model(lambda name: telling(LOOKING) if name == "good" else lambda _: Script(200, SSE, (Send(OVERLOADED),)))
+        ) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+    ):
+        job = {"way": "complete", "url": url(gateway), "prompt": "Hello?"}
+        jobs = [{**job, "version": version, "body": {"model": f"claude/{name}"}} for name in ("good", "bad") for version in VERSIONS]
+        told = await made(node, jobs)
+        assert asked(upstream.requests[0]) == [{"role": "user", "content": [{"type": "text", "text": "Hello?"}]}]
+    assert told[:3] == [{"completion": "Let me look."}] * 3
+    assert [one.get("error") for one in told[3:]] == ["Overloaded"] * 3
 
 
 # ---- what goes wrong

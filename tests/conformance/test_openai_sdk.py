@@ -1,13 +1,13 @@
 """The official `openai` SDK, over sockets: what it makes of an answer is the same whether the provider or the gateway answers it.
 
 `direct` is the SDK at the OpenAI provider itself; beside it the gateway over that provider, over the same one with
-harmless oddities, and over Claude.
+harmless oddities, over Claude, and over Claude with them.
 """
 
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -32,6 +32,7 @@ from tests.conformance.said import (
     claude_stream,
     data,
     odd,
+    odd_claude,
     openai_stream,
     plain,
     refusing,
@@ -46,7 +47,8 @@ USER: list[Any] = [{"role": "user", "content": "hi"}]
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
 
 # Claude's citations have no place in a text.
-ROADS = [(where, name) for where in ("openai", "odd", "claude") for name in sorted(CASES) if (where, name) != ("claude", "annotations")]
+ROADS = [(where, name) for where in ("openai", "odd") for name in sorted(CASES)]
+ROADS += [(where, name) for where in ("claude", "odd claude") for name in sorted(CASES) if name != "annotations"]
 STREAM_RAISES = {"length": openai.LengthFinishReasonError, "content_filter": openai.ContentFilterFinishReasonError}
 
 
@@ -78,7 +80,13 @@ async def place(where: str, said: Said) -> AsyncIterator[str]:
         async with ScriptedUpstream(plain(said)) as upstream:
             yield upstream.url
         return
-    respond, kind = {"openai": (plain, "openai"), "odd": (odd, "openai"), "claude": (claude, "anthropic")}[where]
+    speaks: dict[str, tuple[Callable[[Said], Respond], str]] = {
+        "openai": (plain, "openai"),
+        "odd": (odd, "openai"),
+        "claude": (claude, "anthropic"),
+        "odd claude": (odd_claude, "anthropic"),
+    }
+    respond, kind = speaks[where]
     async with gateway_over(respond(said), kind) as (url, _, _gateway):
         yield url
 

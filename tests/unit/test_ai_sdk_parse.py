@@ -76,6 +76,13 @@ def test_a_plain_body_is_a_streamed_request_to_the_default_model() -> None:
     assert (request.model, request.stream, request.tools, request.max_tokens) == ("default", True, [], None)
 
 
+def test_a_completion_is_a_question_without_a_history() -> None:
+    parsed = AI_SDK.parse(b'{"prompt":"Hello?","model":"fast"}')
+    assert (parsed.request.messages, parsed.request.model, parsed.warnings) == ([Message("user", "Hello?")], "fast", ())
+    with pytest.raises(RequestRefused, match="messages: required"):
+        AI_SDK.parse(b'{"prompt":""}')
+
+
 def test_what_the_page_adds_is_read() -> None:
     said = {"model": "fast", "system": "Be brief.", "temperature": 0.5, "effort": "low", "thinking": {"type": "adaptive"}, "stream": False}
     request = asked(**said, extra={"seed": 1}, response_format={"type": "json_object"}, metadata={"user_id": "u", "page": 3})

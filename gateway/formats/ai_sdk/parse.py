@@ -3,7 +3,8 @@
 https://ai-sdk.dev/docs/ai-sdk-ui/transport
 
 The page adds what it likes to the body (`DefaultChatTransport({body})`): what the gateway has a word for is read, in its own spelling
-or the AI SDK's, and the rest is the page's own business. assistant-ui sends `callSettings`, `config` and its tools by name.
+or the AI SDK's, and the rest is the page's own business. assistant-ui sends `callSettings`, `config` and its tools by name;
+`useCompletion` sends a `prompt` and no messages.
 """
 
 from typing import Any, get_args
@@ -11,7 +12,7 @@ from typing import Any, get_args
 import msgspec
 
 from gateway import json_text
-from gateway.chat import ChatRequest, Content, Effort
+from gateway.chat import ChatRequest, Content, Effort, Message
 from gateway.errors import RequestRefused
 from gateway.formats import Parsed
 from gateway.formats.ai_sdk.history import refusal, turns
@@ -24,7 +25,7 @@ CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 
 # Said by the client itself, or read below; any other key is left out with a warning.
 READ = frozenset({
-    "id", "messages", "trigger", "messageId", "model", "system", "tools", "tool_choice", "toolChoice", "max_tokens", "maxTokens",
+    "id", "messages", "prompt", "trigger", "messageId", "model", "system", "tools", "tool_choice", "toolChoice", "max_tokens", "maxTokens",
     "maxOutputTokens", "temperature", "top_p", "topP", "stop_sequences", "stopSequences", "thinking", "effort", "response_format",
     "metadata", "stream", "extra", "callSettings", "config", "resumable",
 })  # fmt: skip
@@ -58,7 +59,8 @@ def parse(body: bytes) -> Parsed:
         raise RequestRefused("unsupported", "resumable: streams that survive a disconnect are not available here.")
     warnings: list[str] = []
     settings = said | {key: value for key, value in _inner(said, "callSettings").items() if key not in said}
-    messages = turns(said.get("messages"), warnings)
+    prompt = said.get("prompt") if "messages" not in said else None
+    messages = [Message("user", prompt)] if isinstance(prompt, str) and prompt else turns(said.get("messages"), warnings)
     tools = _tools(said.get("tools"))
     request = ChatRequest(
         messages=messages,
@@ -79,15 +81,18 @@ def parse(body: bytes) -> Parsed:
     )
     if ignored := said.keys() - READ:
         warnings.append(f"{len(ignored)} keys of the body that mean nothing here were left out")
-    return Parsed(request, warnings=tuple(warnings), continues=_continues(said["messages"][-1]))
+    return Parsed(request, warnings=tuple(warnings), continues=_continues(said))
 
 
-def _continues(last: Json) -> str | None:
+def _continues(said: Json) -> str | None:
     """A page that posts the output of a tool, or an approval, wants the rest of the same message."""
-    if last["role"] != "assistant":
-        return None
-    name = last.get("id")
-    return name if isinstance(name, str) else ""
+    match said.get("messages"):
+        case [*_, {"role": "assistant", "id": str(name)}]:
+            return name
+        case [*_, {"role": "assistant"}]:
+            return ""
+        case _:
+            return None
 
 
 def _object(body: bytes) -> Json:

@@ -126,6 +126,17 @@ const ways = {
     return shown(talking);
   },
 
+  // useCompletion, but for React.
+  async complete(job) {
+    const told = {};
+    const on = (key) => (value) => value && (told[key] = value.message ?? value);
+    await versions[job.version].callCompletionApi({
+      ...{ api: job.url + "/api/chat", prompt: job.prompt, headers: {}, body: job.body ?? {}, streamProtocol: "data" },
+      ...{ setCompletion: on("completion"), setError: on("error"), setLoading() {}, setAbortController() {}, onFinish() {}, onError() {} },
+    });
+    return told;
+  },
+
   // Presses stop as soon as there is a word on the screen.
   async stop(job) {
     const talking = chat(job);

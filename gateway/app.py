@@ -275,31 +275,40 @@ async def _exception(request: Request, error: Exception) -> Response:
 
 async def _body(scope: Scope, receive: Receive, unread: set[anyio.CancelScope]) -> bytes | None:
     """The whole body, within its limits; `RequestRefused` beyond them. Whoever cancels the scope in `unread` gets None."""
-    too_large = f"The request is larger than {BODY_LIMIT // 2**20} MiB: send less history or smaller images."
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     if length.isdigit() and int(length) > BODY_LIMIT:
-        raise RequestRefused("too_large", too_large)
-    pieces: list[bytes] = []
-    left = BODY_LIMIT
+        raise _too_large()
+    if (whole := scope.get("extensions", {}).get("gateway", {}).get("whole")) and whole():
+        return await _pieces(receive)  # it is here: nothing has to be waited for
     began = time.monotonic()
     with anyio.move_on_after(BODY_TIME) as reading:
         unread.add(reading)
         try:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                pieces.append(message.get("body", b""))
-                left -= len(pieces[-1])
-                if left < 0:
-                    raise RequestRefused("too_large", too_large)
-                if not message.get("more_body", False):
-                    return b"".join(pieces)
+            return await _pieces(receive)
         finally:
             unread.discard(reading)
     if time.monotonic() - began < BODY_TIME:
         return None
     raise RequestRefused("invalid_request", f"The request's body did not arrive within {BODY_TIME:g} s.", status=408)
+
+
+async def _pieces(receive: Receive) -> bytes:
+    pieces: list[bytes] = []
+    left = BODY_LIMIT
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        left -= len(pieces[-1])
+        if left < 0:
+            raise _too_large()
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+def _too_large() -> RequestRefused:
+    return RequestRefused("too_large", f"The request is larger than {BODY_LIMIT // 2**20} MiB: send less history or smaller images.")
 
 
 def _asked_in(path: str, body: bytes, usual: RequestFormat) -> RequestFormat:

@@ -25,6 +25,7 @@ from gateway.errors import GatewayError, RequestRefused, internal
 from gateway.formats import AnswerFormat, Asked, Parsed, RequestFormat
 from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.native import NATIVE
+from gateway.formats.openai import OPENAI_CLIENT
 from gateway.front_page import front_page
 from gateway.generation import Generation, Upstreams
 from gateway.json_text import Json
@@ -38,7 +39,12 @@ BODY_TIME = 60.0  # seconds in which it must have arrived
 LONGEST_PATH_REPEATED = 200  # characters, in a refusal
 STARTED = int(time.time())
 COUNT = "/v1/messages/count_tokens"
-FORMATS: dict[str, RequestFormat] = {**REQUESTS, COUNT: CLAUDE_CLIENT}  # by path: in which errors are told
+RESPONSES = "/v1/responses"  # of OpenAI's, which some of its clients ask unless they are told otherwise
+FORMATS: dict[str, RequestFormat] = {**REQUESTS, COUNT: CLAUDE_CLIENT, RESPONSES: OPENAI_CLIENT}  # by path: in which errors are told
+NO_RESPONSES = (
+    "The Responses API is not here: ask /v1/chat/completions. In OpenAI's SDKs that is client.chat.completions; "
+    'in the AI SDK createOpenAI(…).chat("model"); in the Agents SDK OpenAIChatCompletionsModel; in LangChain use_responses_api=False.'
+)
 
 LOG = logging.getLogger("gateway")
 
@@ -245,6 +251,8 @@ def _front_page(wiring: Wiring) -> Any:
 async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     method, path, headers = request.method, request.url.path, dict(error.headers or {})
+    if path == RESPONSES or path.startswith(f"{RESPONSES}/"):
+        return _Refusal(RequestRefused("not_built", NO_RESPONSES), request_id(request.scope), format=OPENAI_CLIENT)
     if error.status_code == 405:
         refusal = _wrong_method(method, path, headers.get("Allow", "another method"))
     else:

@@ -35,8 +35,8 @@ def description(configuration: Configuration, place: Place, settings: ProviderSe
         for found in (known := list(findings(settings.request))):
             if sentence := _mistake(found):
                 wrong(("request", *found.place), sentence)
-        if not any(found.name in CHAT for found in known):
-            wrong(("request",), f"says nothing of the chat: expected {', '.join(f'${name}' for name in CHAT)} somewhere in it")
+        if all(found.name in found.known and found.name not in CHAT for found in known):
+            wrong(("request",), "says nothing of the chat: expected one of $messages, $prompt and $transcript somewhere in it")
     if settings.framing == "text":
         for key in OF_CHUNKS:
             if key in settings.model_fields_set:

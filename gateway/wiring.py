@@ -84,9 +84,9 @@ class Wiring:
 
 
 def wire(configuration: Configuration) -> Wiring:
-    """The one value, or a `ConfigurationError` with what only shows when the parts are put together."""
+    """The one value, or a `ConfigurationError` with all that is wrong, also what only shows when the parts are put together."""
     settings = configuration.settings
-    mistakes: list[str] = []
+    mistakes = list(configuration.mistakes)
 
     providers = {name: connections.connection(configuration, name, provider, mistakes) for name, provider in settings.providers.items()}
     zero = not providers
@@ -134,7 +134,7 @@ def _targets(
         provider, _, name = row.target.partition("/")
         if (found := providers.get(provider)) is not None:
             targets.append(_target(found, name))
-        else:
+        elif not configuration.is_dropped("providers", provider):
             sentence = f"names an unknown provider{did_you_mean(provider, providers)}"
             mistakes.append(configuration.mistake(("models", alias, "targets", index), sentence))
     return tuple(targets)
@@ -164,7 +164,7 @@ def _default_target(configuration: Configuration, connection: Connection, mistak
         return _target(connection, "simulator")
     if isinstance(connection.format, MappedFormat):
         name = connection.provider.name
-        if connection.format.asks_model:
+        if connection.format.asks_model and not any(place[0] == "models" for place in configuration.dropped):
             mistakes.append(f"models: is missing: provider {name} lists none; expected a line such as default: {{targets: [{name}/MODEL]}}")
         return _target(connection, "default")
     values = configuration.environment.values
@@ -183,7 +183,7 @@ def _access(configuration: Configuration, models: Mapping[str, Model], mistakes:
         if (owner := owners.setdefault(digest, name)) != name:
             mistakes.append(configuration.mistake((*place, "sha256"), f"is the key of {owner} too: each caller wants its own"))
         for index, model in enumerate(row.models or ()):
-            if model not in models:
+            if model not in models and not configuration.is_dropped("models", model):
                 sentence = f"names an unknown model{did_you_mean(model, models)}"
                 mistakes.append(configuration.mistake((*place, "models", index), sentence))
         allowed = None if row.models is None else frozenset(row.models)
@@ -193,7 +193,7 @@ def _access(configuration: Configuration, models: Mapping[str, Model], mistakes:
 
 def _server(configuration: Configuration, timeouts: Timeouts, access: Access, mistakes: list[str]) -> Server:
     settings = configuration.settings.server
-    if not (is_loopback(settings.host) or access.callers or access.open):
+    if not (is_loopback(settings.host) or access.callers or access.open or configuration.is_dropped("access")):
         sentence = (
             "expected 127.0.0.1, localhost or ::1: from other machines nobody may call yet; "
             "make a key with `gateway key NAME`, or let everybody in with access.open: true"

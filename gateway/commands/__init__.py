@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TextIO
 
-from gateway.settings import Configuration, load
+from gateway.settings import Configuration, gather
 from gateway.settings.mistakes import Place
 
 MOST_ROWS = 12  # of each kind on the start screen
@@ -16,9 +16,9 @@ STYLES = {"bold": "1", "dim": "2", "link": "1;36", "red": "31", "green": "32", "
 
 
 def configuration(arguments: Mapping[str, str | None]) -> Configuration:
-    """What the environment, `.env`, the file and the command line say together."""
+    """What the environment, `.env`, the file and the command line say together, mistakes included."""
     given: dict[Place, object] = {("server", key): value for key in ("host", "port") if (value := arguments.get(key)) is not None}
-    return load(os.environ, config=arguments.get("config"), command_line=given)
+    return gather(os.environ, config=arguments.get("config"), command_line=given)
 
 
 class Paint:

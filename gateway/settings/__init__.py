@@ -14,22 +14,31 @@ from pydantic_settings import InitSettingsSource
 
 from gateway.settings.mistakes import ConfigurationError, Place, dotted, located, sentence
 from gateway.settings.schema import PREFIX, Settings
-from gateway.settings.sources import Environment, from_names, put, read_environment, read_file, read_keys, replaced
+from gateway.settings.sources import Environment, anchored, from_names, put, read_environment, read_file, read_keys, replaced
 
-__all__ = ["Configuration", "ConfigurationError", "Environment", "Settings", "load"]
+__all__ = ["Configuration", "ConfigurationError", "Environment", "Settings", "gather", "load"]
 
 SECRETS = Path("/run/secrets")  # where Docker and Kubernetes put them
 
 
 @dataclass(frozen=True, slots=True)
 class Configuration:
-    """Valid settings and their origins; `references`: keys whose value in the file is one `${NAME}`."""
+    """Valid settings and their origins; `references`: keys whose value in the file is one `${NAME}`.
+
+    `mistakes`: what is wrong so far; `dropped`: the places that are left out of the settings because of them.
+    """
 
     settings: Settings
     environment: Environment
     file: str | None = None
     origins: Mapping[Place, str] = field(default_factory=dict)
     references: Mapping[Place, str] = field(default_factory=dict)
+    mistakes: tuple[str, ...] = ()
+    dropped: frozenset[Place] = frozenset()
+
+    def is_dropped(self, *place: str) -> bool:
+        """Whether it may well be there, but for a mistake in it."""
+        return any(place[:length] in self.dropped for length in range(1, len(place) + 1))
 
     def mistake(self, place: Place, sentence: str) -> str:
         return located(self.origins, place, sentence)
@@ -47,7 +56,15 @@ class Configuration:
         return self.environment.source(origin) if origin.startswith(PREFIX) else f"file {dotted(place)}"
 
 
-def load(
+def load(environ: Mapping[str, str], **given: Any) -> Configuration:
+    """All of it, read and valid, or a `ConfigurationError`; `given` as `gather` takes it."""
+    configuration = gather(environ, **given)
+    if configuration.mistakes:
+        raise ConfigurationError(list(configuration.mistakes))
+    return configuration
+
+
+def gather(
     environ: Mapping[str, str],
     *,
     config: str | None = None,
@@ -55,56 +72,83 @@ def load(
     directory: Path = Path(),
     secrets: Path = SECRETS,
 ) -> Configuration:
-    """All of it, read and valid, or a `ConfigurationError`. `directory` holds the `.env`; `config` names the file."""
+    """All of it that is valid, and what is not; a `ConfigurationError` if a file cannot even be read.
+
+    `directory` holds the `.env`; `config` names the file.
+    """
     environment = read_environment(environ, directory / ".env", secrets)
     origins: dict[Place, str] = {}
-    mistakes: list[str] = []
+    mistakes: dict[Place, str] = {}
     references: dict[Place, str] = {}
+
+    def mistaken(place: Place, text: str) -> None:
+        mistakes.setdefault(place, located(origins, place, text))
 
     from_file: dict[str, Any] = {}
     named = config or environment.values.get("GATEWAY_CONFIG")
     if named:
         from_file, lines = read_file(Path(named), "--config" if config else "GATEWAY_CONFIG")
         origins.update({place: f"{Path(named).name} line {line}" for place, line in lines.items()})
-        from_file = replaced(from_file, (), environment, references, lambda place, text: mistakes.append(located(origins, place, text)))
+        from_file = anchored(replaced(from_file, (), environment, references, mistaken), Path(named).parent)
 
-    from_environment, names = from_names(environment, mistakes)
+    unknown: list[str] = []
+    from_environment, names = from_names(environment, unknown)
     from_command_line: dict[str, Any] = {}
     for place, value in (command_line or {}).items():
         put(from_command_line, place, value)
         names[place] = f"--{place[-1]}"
     origins.update(names)
-    from_keys_file = _from_keys_file((from_command_line, from_environment, from_file), origins, mistakes)
+    layers = [from_command_line, from_environment, from_file]
+    dropped: set[Place] = set()
+    try:
+        layers.append(_from_keys_file(layers, origins))
+    except ConfigurationError as error:
+        unknown += error.lines
+        dropped.add(("access",))
     for place in names:
         references.pop(place, None)
 
-    if not mistakes:
-        layers = tuple(InitSettingsSource(Settings, layer) for layer in (from_command_line, from_environment, from_file, from_keys_file))
-        sources: dict[str, Any] = {"_build_sources": (layers, {})}
+    settings = None
+    while settings is None:
+        sources: dict[str, Any] = {"_build_sources": (tuple(InitSettingsSource(Settings, layer) for layer in layers), {})}
         try:
             settings = Settings(**sources)
         except ValidationError as error:
-            mistakes += [located(origins, *sentence(detail)) for detail in error.errors(include_url=False)]
-        else:
-            return Configuration(settings, environment, named, origins, references)
-    raise ConfigurationError(mistakes) from None
+            before = len(dropped)
+            for detail in error.errors(include_url=False):
+                place, text = sentence(detail)
+                if not any(place[:length] in mistakes for length in range(1, len(place) + 1)):  # a name that is not set is mistake enough
+                    mistaken(place, text)
+                dropped.add(_drop(layers, place))
+            if len(dropped) == before:
+                layers.clear()  # never seen, but a start must not hang
+    return Configuration(settings, environment, named, origins, references, (*unknown, *mistakes.values()), frozenset(dropped))
 
 
-def _from_keys_file(
-    layers: tuple[dict[str, Any], ...], origins: dict[Place, str], mistakes: list[str]
-) -> dict[str, Any]:
+def _drop(layers: list[dict[str, Any]], place: Place) -> Place:
+    """Takes out what the mistake spoils: one provider or model, else a whole section."""
+    spoilt = place[:2] if place[0] in ("providers", "models") else place[:1]
+    for layer in layers:
+        inner: Any = layer
+        for part in spoilt[:-1]:
+            inner = inner.get(part)
+        if isinstance(inner, dict):
+            inner.pop(spoilt[-1], None)
+        elif inner is not None:
+            layer.pop(str(spoilt[0]))
+    return spoilt
+
+
+def _from_keys_file(layers: list[dict[str, Any]], origins: dict[Place, str]) -> dict[str, Any]:
     """The callers of `access.keys_file` as settings under `access.keys`, so that mistakes in them read like all others."""
     sections = [section for layer in layers if isinstance(section := layer.get("access"), dict)]
     path = next((section["keys_file"] for section in sections if "keys_file" in section), None)
     if not isinstance(path, str):
         return {}
-    try:
-        keys, lines = read_keys(Path(path), located(origins, ("access", "keys_file"), "the file"))
-    except ConfigurationError as error:
-        mistakes += error.lines
-        return {}
+    keys, lines = read_keys(Path(path), located(origins, ("access", "keys_file"), "the file"))
     for place, line in lines.items():
         origins["access", "keys", *place] = f"{Path(path).name} line {line}"
     inline = {str(name) for section in sections if isinstance(section.get("keys"), dict) for name in section["keys"]}
-    mistakes += [located(origins, ("access", "keys", name), "is in access.keys too: keep one of them") for name in keys if name in inline]
+    if twice := [name for name in keys if name in inline]:
+        raise ConfigurationError([located(origins, ("access", "keys", name), "is in access.keys too: keep one of them") for name in twice])
     return {"access": {"keys": keys}}

@@ -198,6 +198,21 @@ def replaced(
     return _REFERENCE.sub(text_of, value)
 
 
+def anchored(value: Any, folder: Path, kind: Any = Settings) -> Any:
+    """The value with its relative paths taken from the folder of the file that names them, wherever the gateway was started."""
+    if kind is Path and isinstance(value, str) and value:
+        return str(folder / value)
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, item in value.items():
+        try:
+            found[key] = anchored(item, folder, inside(kind, key))
+        except KeyError:
+            found[key] = item  # unknown, which validation says
+    return found
+
+
 # A service called `gateway` makes Kubernetes set these in every container.
 _KUBERNETES = re.compile(r"GATEWAY_(SERVICE_(HOST|PORT(_\w+)?)|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
 

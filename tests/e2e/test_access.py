@@ -173,7 +173,9 @@ async def test_errors_can_be_read_by_a_page(method: str, path: str, body: bytes,
     seen = await sent(method, path, body, **{name.replace("-", "_"): value for name, value in PAGE.items()})
     assert seen.status == status
     assert seen.headers["access-control-allow-origin"] == PAGE["origin"]
-    assert "x-request-id" in seen.headers["access-control-expose-headers"].lower()
+    exposed = seen.headers["access-control-expose-headers"].lower().split(", ")
+    # By which the SDKs, in a page too, know whom to name, whether to ask again and when.
+    assert {"x-request-id", "request-id", "retry-after", "x-should-retry"} <= set(exposed)
 
 
 async def test_failures_of_a_provider_can_be_read_by_a_page() -> None:

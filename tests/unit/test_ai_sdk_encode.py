@@ -114,6 +114,13 @@ def test_thinking_without_a_signature_has_no_metadata() -> None:
     assert said(block(0, THINKING, ThinkingDelta("hm")))[-1] == {"type": "reasoning-end", "id": "0"}
 
 
+def test_a_signature_delta_that_only_says_something_else_leaves_the_signature() -> None:
+    more = UnknownDelta({"type": "signature_delta", "signature": "", "newer": 1})
+    events = answer(block(0, THINKING, SignatureDelta("s"), more))
+    assert stream(events)[-3]["providerMetadata"] == {"anthropic": {"signature": "s"}}
+    assert message(events) == fold(stream(events))
+
+
 def test_redacted_thinking_is_a_reasoning_without_text() -> None:
     assert said(block(0, {"type": "redacted_thinking", "data": "x"})) == [
         {"type": "reasoning-start", "id": "0", "providerMetadata": {"anthropic": {"redactedData": "x"}}},

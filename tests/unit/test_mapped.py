@@ -292,6 +292,7 @@ BROKEN = UpstreamFailed("interrupted", "The connection broke.")
         ),
         # failures
         (described(**EVERYTHING), sse(HELLO, WORLD), [TEXT, "stream_interrupted"]),
+        (described(**EVERYTHING), sse(HELLO, {"finish": 1}, WORLD), [TEXT, "stream_interrupted"]),
         (described(**EVERYTHING), sse(b"[DONE]"), ["stream_interrupted"]),
         (described(), sse(b"[DONE]"), ["stream_interrupted"]),
         (described(), sse({"other": 1}), ["stream_interrupted"]),

@@ -172,6 +172,33 @@ def test_names_that_kubernetes_sets_for_a_service_called_gateway_are_no_settings
     assert len(mistakes(environ=names)) == 4
 
 
+# Paths.
+
+
+def test_a_relative_path_counts_from_the_file_that_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "etc"
+    folder.mkdir()
+    (folder / "gateway.yaml").write_text(
+        """
+        providers:
+          a: {type: openai, api_key_file: keys/a, ca_file: /etc/ca.pem}
+          b: {type: openai, ca_file: "${CA:-ca.pem}", body: {keys_file: x}}
+        access: {keys_file: callers.yaml}
+        """
+    )
+    (folder / "callers.yaml").write_text(f"web: {{sha256: '{HASH}'}}")
+    (tmp_path / "others.yaml").write_text(f"phone: {{sha256: '{HASH}'}}")
+    monkeypatch.chdir(tmp_path)
+    settings = load({}, config="etc/gateway.yaml", secrets=tmp_path / "none").settings
+    a, b = settings.providers["a"], settings.providers["b"]
+    assert (a.api_key_file, a.ca_file, b.ca_file) == (Path("etc/keys/a"), Path("/etc/ca.pem"), Path("etc/ca.pem"))
+    assert b.body == {"keys_file": "x"}
+    assert list(settings.access.keys) == ["web"]
+    # A name in the environment counts from where the gateway is started.
+    environ = {"GATEWAY_ACCESS__KEYS_FILE": "others.yaml"}
+    assert list(load(environ, config="etc/gateway.yaml", secrets=tmp_path / "none").settings.access.keys) == ["phone"]
+
+
 # ${NAME}.
 
 

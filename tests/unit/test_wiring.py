@@ -11,7 +11,7 @@ from gateway.errors import RequestRefused
 from gateway.formats import Quirks
 from gateway.routing import Caller, Retry, Streaming, Timeouts
 from gateway.rules import Rules
-from gateway.settings import ConfigurationError, load
+from gateway.settings import ConfigurationError, gather
 from gateway.wiring import ANSWERS, REQUESTS, Access, Server, Wiring, wire
 
 CANARY = "sk-canary-5f0c1d"
@@ -26,7 +26,7 @@ def wired(tmp_path: Path) -> Wire:
         if text is not None:
             (tmp_path / "gateway.yaml").write_text(text, "utf-8")
             config = str(tmp_path / "gateway.yaml")
-        return wire(load(environ, config=config, directory=tmp_path, secrets=tmp_path / "secrets"))
+        return wire(gather(environ, config=config, directory=tmp_path, secrets=tmp_path / "secrets"))
 
     return wired
 
@@ -322,6 +322,52 @@ def test_a_wrong_preset_is_one_sentence(wired: Wire, row: str, sentence: str) ->
     assert mistakes(wired, f"providers: {{d: {{{row}}}}}") == [f"providers.d.preset (gateway.yaml line 1): {sentence}"]
 
 
+# Everything at once.
+
+
+def test_all_mistakes_are_told_at_once_whatever_finds_them(wired: Wire) -> None:
+    file = """
+providers:
+  a: { type: openai, preset: grok, api_key: "${NOT_SET}" }
+  b: { type: opnai }
+  c: { type: mapped, url: "http://h/x", request: { p: $promt }, text: /text }
+  d: { type: openai, base_url: "${NOT_SET_EITHER}" }
+models:
+  x: { targets: [a/m, b/m, d/m, e/m] }
+  y: { target: [a/m] }
+access: { keys: { web: { sha256: short, models: [y, z] } } }
+server: { host: 0.0.0.0, port: many }
+timeouts: { write: 20s }
+"""
+    lines = mistakes(wired, file, GATEWAY_SERVR__PORT="1")
+    assert [line.partition(" (")[0].partition(" from")[0] for line in lines] == [
+        "GATEWAY_SERVR__PORT",
+        "providers.a.api_key",
+        "providers.d.base_url",
+        "providers.b.type",
+        "models.y.targets",
+        "models.y.target",
+        "access.keys.web.sha256",
+        "server.port",
+        "providers.a.preset",
+        "providers.c.request.p",
+        "models.x.targets[3]",
+    ]
+
+
+def test_what_is_left_out_for_a_mistake_causes_no_further_ones(wired: Wire) -> None:
+    for file in (
+        "providers: {a: {type: opnai}}\nmodels: {x: {targets: [a/m]}}",
+        "providers: 5\nmodels: {x: {targets: [a/m]}}",
+        "providers: {a: {type: openai}}\nmodels: {x: {target: a/m, targets: [a/m]}}\naccess: {keys: {web: {sha256: '%s', models: [x]}}}"
+        % ("0f" * 32),
+        "providers: {a: {type: openai}}\nmodels: {x: {targets: [a/m]}}\naccess: {keys_file: nowhere.yaml}\nserver: {host: 0.0.0.0}",
+        "providers: {a: {type: openai}}\nserver: {host: 0.0.0.0}\naccess: {opn: true}",
+        "servr: {}",
+    ):
+        assert len(mistakes(wired, file)) == 1, file
+
+
 # Type mapped.
 
 HOUSE = "type: mapped, url: 'http://127.0.0.1:9000/generate', request: {p: $prompt}, text: /text"
@@ -376,7 +422,10 @@ def test_a_mapped_provider_that_is_told_a_model_wants_one_in_models(wired: Wire)
                 "request.$s@: unknown placeholder; known are $messages; a plain $ is written $$",
             ],
         ),
-        (HOUSE.replace("$prompt", "hi"), ["request@: says nothing of the chat: expected $messages, $prompt, $transcript somewhere in it"]),
+        (
+            HOUSE.replace("$prompt", "hi"),
+            ["request@: says nothing of the chat: expected one of $messages, $prompt and $transcript somewhere in it"],
+        ),
         (f"{HOUSE}, framing: text", ["text@: has no place in a body that is text (framing: text)"]),
         (f"{HOUSE}, stop_reasons: {{cut: max_tokens}}", ["stop_reasons@: wants finish, a JSON pointer to the values that it explains"]),
     ],

@@ -120,8 +120,7 @@ class History:
         if self._images:
             # In one with the text that follows: many chat templates refuse two user messages in a row.
             if self._rest and self._rest[0]["role"] == "user":
-                following = self._rest[0]["content"]
-                self._rest[0]["content"] = self._images + ([text_part(following)] if isinstance(following, str) else following)
+                self._rest[0]["content"] = self._images + _as_parts(self._rest[0]["content"])
             else:
                 self._rest.insert(0, {"role": "user", "content": self._images})
         self.messages += self._rest
@@ -178,8 +177,12 @@ def _alternating(messages: list[Json]) -> list[Json]:
 
 def _joined(first: str | list[Json] | None, then: str | list[Json] | None) -> str | list[Json] | None:
     if isinstance(first, list) or isinstance(then, list):
-        return [part for content in (first, then) for part in ([text_part(content)] if isinstance(content, str) else content or [])]
-    return "\n\n".join(text for text in (first, then) if text) or None
+        return _as_parts(first) + _as_parts(then)
+    return "\n\n".join(text for text in (first, then) if text) or first
+
+
+def _as_parts(content: str | list[Json] | None) -> list[Json]:
+    return content if isinstance(content, list) else [text_part(content)] if content else []
 
 
 def _call(path: str, block: Json) -> Json:

@@ -97,7 +97,7 @@ def error_body(error: ErrorBody) -> Json:
     """`{"error": …}`: what OpenAI's SDKs look for, in an HTTP error's body as in a stream."""
     found = PARAM.match(error.message) if error.type == "invalid_request_error" else None
     kind = ERROR_TYPES.get(error.type, "invalid_request_error")
-    if error.provider_code == "insufficient_quota":
+    if error.provider_code == "insufficient_quota" and error.type == "rate_limit_error":
         kind = "insufficient_quota"
     return {"error": {"message": error.message, "type": kind, "param": found["path"] if found else None, "code": error.code}}
 

@@ -36,14 +36,19 @@ ATTEMPT_DELAY = 0.25  # seconds between the addresses of one name (RFC 8305)
 _UNWRITABLE = re.compile(rb"[\r\n\0]")
 
 Origin = tuple[str, str, int]
+"""Scheme, host and port."""
+
+Wire = tuple[Origin, bytes, bytes]
+"""Where a request goes, its head and its body."""
 
 
 class Http1Transport(httpx.AsyncBaseTransport):
     """One provider's connections, for requests whose body is bytes. Raises httpx's exceptions.
 
-    Honours `extensions["timeout"]["connect"]` (seconds, from the look-up of the name to the end of the TLS handshake) and
+    Honours `extensions["timeout"]["connect"]` (seconds, from the look-up of the name to the end of the TLS handshake);
     `extensions["trace"]`, with two events: `connection.connect_tcp.started`, the connection is not a reused one; and
-    `answer.began`, told only before a failure: some byte of the answer came.
+    `answer.began`, told only before a failure: some byte of the answer came; and `extensions["wire"]`, a `Wire`: the request
+    as its caller has written it already.
     """
 
     def __init__(self, ssl_context: ssl.SSLContext | None = None, *, idle_time: float = IDLE_TIME) -> None:
@@ -55,9 +60,7 @@ class Http1Transport(httpx.AsyncBaseTransport):
         self._buffer = memoryview(bytearray(PIECE))
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        url = request.url
-        origin = (url.scheme, url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80))
-        head, body = _head(request), await request.aread()
+        origin, head, body = request.extensions.get("wire") or (origin_of(request.url), _head(request), await request.aread())
         trace: Callable[[str, Any], Awaitable[None]] | None = request.extensions.get("trace")
         connection = self._reuse(origin)
         if connection is None:
@@ -384,14 +387,23 @@ class _Connection(asyncio.BufferedProtocol):
         return [value for other, value in self._headers if other == name]
 
 
-def _head(request: httpx.Request) -> bytes:
-    lines = [b"%b %b HTTP/1.1" % (request.method.encode("ascii"), request.url.raw_path)]
-    for name, value in request.headers.raw:
+def origin_of(url: httpx.URL) -> Origin:
+    return url.scheme, url.raw_host.decode("ascii"), url.port or (443 if url.scheme == "https" else 80)
+
+
+def head_lines(method: str, url: httpx.URL, headers: httpx.Headers) -> bytes:
+    """A head but for the empty line at its end; `httpx.LocalProtocolError` for a value that would smuggle another header."""
+    lines = [b"%b %b HTTP/1.1\r\n" % (method.encode("ascii"), url.raw_path)]
+    for name, value in headers.raw:
         line = b"%b: %b" % (name, value)
         if _UNWRITABLE.search(line):
             raise httpx.LocalProtocolError(f"the value of the request's header {name.decode('latin-1')!r} holds a line break")
-        lines.append(line)
-    return b"\r\n".join([*lines, b"", b""])
+        lines.append(line + b"\r\n")
+    return b"".join(lines)
+
+
+def _head(request: httpx.Request) -> bytes:
+    return head_lines(request.method, request.url, request.headers) + b"\r\n"
 
 
 def _reason(error: Exception) -> str:

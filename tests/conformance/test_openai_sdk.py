@@ -9,6 +9,7 @@ import json
 import re
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import openai
 import pytest
@@ -17,7 +18,7 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
 from gateway.routing import Caller, Streaming
-from gateway.simulator import Cut, Script, Send, Step, Wait
+from gateway.simulator import Cut, Hang, Script, Send, Step, Wait
 from gateway.wiring import Access
 from tests.conformance.claude_wire import stream
 from tests.conformance.heartbeats import Heartbeats
@@ -360,6 +361,21 @@ async def test_a_stream_that_breaks_off_is_an_error_and_never_a_quiet_end() -> N
             await client.chat.completions.create(model="default", messages=USER)
         body = whole.value.response.json()
         assert body["partial_message"]["content"] == "Hello "
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_whoever_leaves_a_stream_closes_the_upstream(cancelled: bool) -> None:
+    begun = openai_stream(CASES["text"], False)[:3]
+    answer = Script(200, SSE, (*(Send(frame) for frame in begun), Hang()))
+    async with gateway_over(lambda _: answer) as (url, upstream, gateway), at(url) as client:
+        with anyio.CancelScope() as scope:
+            async with await client.chat.completions.create(model="default", messages=USER, stream=True) as stream:
+                async for _chunk in stream:
+                    if not cancelled:
+                        break
+                    scope.cancel()
+        await (await upstream.request()).until_closed()
+        assert (await gateway.record())["outcome"] == "client_disconnected"
 
 
 # ---- silence

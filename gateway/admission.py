@@ -1,13 +1,35 @@
 """How much: the number of streams at once. A slot is given back exactly once, whatever happens to its stream."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from types import TracebackType
 
 from gateway.errors import RequestRefused
 
 
 def stopping() -> RequestRefused:
     return RequestRefused("shutdown", "The gateway is stopping: try again in a few seconds.", retry_after=5)
+
+
+class Slot:
+    """One stream's place, until it is closed or left."""
+
+    __slots__ = ("_admission", "_whole")
+
+    def __init__(self, admission: "Admission", whole: "Slot | None") -> None:
+        self._admission: Admission | None = admission
+        self._whole = whole
+
+    def close(self) -> None:
+        admission, self._admission = self._admission, None
+        if admission is not None:
+            admission.streams -= 1
+            if self._whole is not None:
+                self._whole.close()
+
+    def __enter__(self) -> "Slot":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None) -> None:
+        self.close()
 
 
 class Admission:
@@ -23,27 +45,20 @@ class Admission:
         """One caller's part of these slots."""
         return Admission(max_streams, self)
 
-    @contextmanager
-    def stream(self) -> Iterator[None]:
+    def stream(self) -> "Slot":
         """A slot for one stream; `RequestRefused` if there is none."""
-        if self._whole is None:
-            with self._slot():
-                yield
-        else:
-            with self._whole.stream(), self._slot():
-                yield
-
-    @contextmanager
-    def _slot(self) -> Iterator[None]:
-        if self.stopping:
-            raise stopping()
-        if self.streams >= self._max_streams:
-            raise self._full()
-        self.streams += 1
+        whole = self._whole.stream() if self._whole is not None else None
         try:
-            yield
-        finally:
-            self.streams -= 1
+            if self.stopping:
+                raise stopping()
+            if self.streams >= self._max_streams:
+                raise self._full()
+        except RequestRefused:
+            if whole is not None:
+                whole.close()
+            raise
+        self.streams += 1
+        return Slot(self, whole)
 
     def _full(self) -> RequestRefused:
         if self._whole is not None:

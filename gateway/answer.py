@@ -1,7 +1,7 @@
 """One client's answer: status, heartbeats, encoding, sending, and leaving.
 
-Three tasks in one group: the watcher (a client that leaves cancels one scope), the pump (the generation's batches), the clock
-(sleeps until the nearest deadline). Owns commit_after, heartbeat and write. Nothing is opened before `__call__`.
+The pump (the generation's batches) runs in the server's task, beside it the watcher (a client that leaves cancels one scope), and
+one timer is set for the nearest deadline. Owns commit_after, heartbeat and write. Nothing is opened before `__call__`.
 """
 
 import asyncio
@@ -9,14 +9,13 @@ import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import anyio.lowlevel
 
-from gateway.admission import Admission
+from gateway.admission import Admission, Slot
 from gateway.deadlines import Facts, next_deadline
 from gateway.errors import LATER, GatewayError, RequestRefused, internal
 from gateway.events import Event, MessageStop
@@ -71,10 +70,11 @@ class Answer:
         self._admission = admission
         self._live = live
         self._open_answers = open_answers
-        self._slot = ExitStack()
+        self._slot: Slot | None = None
         self._lock = asyncio.Lock()
-        self._alarm: asyncio.Future[None] | None = None  # the clock sleeps,
-        self._asleep_until = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+        self._strikes = math.inf  # when the timer does
+        self._beat: asyncio.Task[None] | None = None  # the last heartbeat
         self._scope: anyio.CancelScope | None = None
         self._unsent = b""
         self._last = False  # the message's last event was encoded
@@ -87,14 +87,15 @@ class Answer:
         self._send, self._receive = send, receive
         self._connection = scope.get("extensions", {}).get("gateway", {})
         try:
-            self._slot.enter_context(self._admission.stream())
+            self._slot = self._admission.stream()
             await self._run()
         except RequestRefused as error:
             self._record.outcome = "refused"
             self._failure = error
             await self._end()
         finally:
-            self._slot.close()
+            if self._slot is not None:
+                self._slot.close()
             self._close_record()
 
     def stop(self, error: GatewayError) -> None:
@@ -121,12 +122,15 @@ class Answer:
         self._open_answers.add(self)
         try:
             # asyncio's group costs 17 µs, anyio's 130; only what runs on httpx's own transport needs anyio's way of cancelling.
-            async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._watch(), name="watcher"), group.create_task(self._clock(), name="clock")]
-                with anyio.CancelScope() as self._scope:
-                    await self._pump()
-                for task in tasks:
-                    task.cancel()
+            async with asyncio.TaskGroup() as self._group:
+                watcher = self._group.create_task(self._watch(), name="watcher")
+                try:
+                    with anyio.CancelScope() as self._scope:
+                        self._strike()
+                        await self._pump()
+                finally:
+                    self._stop_clock()
+                watcher.cancel()
             if not self._complete and self._gone is None:
                 await self._end()
         finally:
@@ -164,42 +168,41 @@ class Answer:
         if self._last or self._facts.commits:
             await self._flush(last=self._last)
 
-    async def _clock(self) -> None:
-        while True:
-            due = next_deadline(self._facts, self._timeouts, self._streaming)
-            now = time.monotonic()
-            if due is None or due[0] > now:
-                # A send that blocks from now on is noticed within `write`: it sets no alarm, that would cost every read.
-                await self._sleep(min(due[0] - now if due else math.inf, self._timeouts.write))
-                continue
-            match due[1]:
-                case "commit" | "heartbeat":
-                    await self._heartbeat()
-                case "write":
-                    return self._leave("slow_client")
-                case meaning:
-                    self._generation.expire(meaning)
-                    await self._sleep(self._timeouts.write)
+    def _strike(self) -> None:
+        """Does what is due, and sets the timer for what will be next."""
+        self._strikes, now = math.inf, time.monotonic()
+        due = next_deadline(self._facts, self._timeouts, self._streaming)
+        if due is None or due[0] > now:
+            # A send that blocks from now on is noticed within `write`: it sets no timer, that would cost every read.
+            return self._set_timer(min(due[0] if due else math.inf, now + self._timeouts.write))
+        match due[1]:
+            case "commit" | "heartbeat":
+                self._beat = self._group.create_task(self._heartbeat(), name="heartbeat")
+            case "write":
+                self._leave("slow_client")
+            case meaning:
+                self._generation.expire(meaning)
+                self._set_timer(now + self._timeouts.write)
 
-    async def _sleep(self, seconds: float) -> None:
-        self._alarm = asyncio.get_running_loop().create_future()
-        self._asleep_until = time.monotonic() + seconds
-        timer = asyncio.get_running_loop().call_later(seconds, self._ring)
-        try:
-            await self._alarm
-        finally:
-            timer.cancel()
-            self._alarm = None
+    def _set_timer(self, instant: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._strikes = instant
+        self._timer = asyncio.get_running_loop().call_later(instant - time.monotonic(), self._strike)
 
-    def _ring(self) -> None:
-        if self._alarm is not None and not self._alarm.done():
-            self._alarm.set_result(None)
+    def _stop_clock(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._beat is not None:
+            self._beat.cancel()
 
     def _wake(self) -> None:
-        """The facts have changed: the clock gets up only if something is due before the instant it sleeps for."""
+        """The facts have changed: the timer is set anew only if something is due before the instant it is set for."""
+        if self._strikes == math.inf:
+            return  # none is set: whoever is at work looks at the facts when it is done
         due = next_deadline(self._facts, self._timeouts, self._streaming)
-        if due is not None and due[0] < self._asleep_until:
-            self._ring()
+        if due is not None and due[0] < self._strikes:
+            self._set_timer(due[0])
 
     async def _heartbeat(self) -> None:
         """In its own bounds: while this send blocks nobody else keeps the time."""
@@ -208,6 +211,8 @@ class Answer:
             await self._flush(last=False)
         if limit.cancelled_caught:
             self._leave("slow_client")
+        else:
+            self._strike()
 
     async def _flush(self, *, last: bool) -> None:
         """All that waits to be sent, in one send; cancelled while it blocks, the bytes wait for the next one."""
@@ -229,7 +234,8 @@ class Answer:
             self._record.bytes_sent += len(data)
             if last:
                 self._complete = True
-                self._slot.close()  # the client may ask again at once, while the upstream's connection is still drained
+                if self._slot is not None:
+                    self._slot.close()  # the client may ask again at once, while the upstream's connection is still drained
             facts.sent = time.monotonic()
             if begins:
                 self._wake()  # the first heartbeat may be due before the instant the clock sleeps for

@@ -25,6 +25,7 @@ from gateway.errors import GatewayError, RequestRefused, internal
 from gateway.formats import AnswerFormat, Asked, Parsed, RequestFormat
 from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.native import NATIVE
+from gateway.formats.openai import OPENAI_CLIENT
 from gateway.front_page import front_page
 from gateway.generation import Generation, Upstreams
 from gateway.json_text import Json
@@ -38,7 +39,12 @@ BODY_TIME = 60.0  # seconds in which it must have arrived
 LONGEST_PATH_REPEATED = 200  # characters, in a refusal
 STARTED = int(time.time())
 COUNT = "/v1/messages/count_tokens"
-FORMATS: dict[str, RequestFormat] = {**REQUESTS, COUNT: CLAUDE_CLIENT}  # by path: in which errors are told
+RESPONSES = "/v1/responses"  # of OpenAI's, which some of its clients ask unless they are told otherwise
+FORMATS: dict[str, RequestFormat] = {**REQUESTS, COUNT: CLAUDE_CLIENT, RESPONSES: OPENAI_CLIENT}  # by path: in which errors are told
+NO_RESPONSES = (
+    "The Responses API is not here: ask /v1/chat/completions. In OpenAI's SDKs that is client.chat.completions; "
+    'in the AI SDK createOpenAI(…).chat("model"); in the Agents SDK OpenAIChatCompletionsModel; in LangChain use_responses_api=False.'
+)
 
 LOG = logging.getLogger("gateway")
 
@@ -245,6 +251,8 @@ def _front_page(wiring: Wiring) -> Any:
 async def _http_exception(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     method, path, headers = request.method, request.url.path, dict(error.headers or {})
+    if path == RESPONSES or path.startswith(f"{RESPONSES}/"):
+        return _Refusal(RequestRefused("not_built", NO_RESPONSES), request_id(request.scope), format=OPENAI_CLIENT)
     if error.status_code == 405:
         refusal = _wrong_method(method, path, headers.get("Allow", "another method"))
     else:
@@ -267,31 +275,40 @@ async def _exception(request: Request, error: Exception) -> Response:
 
 async def _body(scope: Scope, receive: Receive, unread: set[anyio.CancelScope]) -> bytes | None:
     """The whole body, within its limits; `RequestRefused` beyond them. Whoever cancels the scope in `unread` gets None."""
-    too_large = f"The request is larger than {BODY_LIMIT // 2**20} MiB: send less history or smaller images."
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     if length.isdigit() and int(length) > BODY_LIMIT:
-        raise RequestRefused("too_large", too_large)
-    pieces: list[bytes] = []
-    left = BODY_LIMIT
+        raise _too_large()
+    if (whole := scope.get("extensions", {}).get("gateway", {}).get("whole")) and whole():
+        return await _pieces(receive)  # it is here: nothing has to be waited for
     began = time.monotonic()
     with anyio.move_on_after(BODY_TIME) as reading:
         unread.add(reading)
         try:
-            while True:
-                message = await receive()
-                if message["type"] == "http.disconnect":
-                    raise ClientDisconnect
-                pieces.append(message.get("body", b""))
-                left -= len(pieces[-1])
-                if left < 0:
-                    raise RequestRefused("too_large", too_large)
-                if not message.get("more_body", False):
-                    return b"".join(pieces)
+            return await _pieces(receive)
         finally:
             unread.discard(reading)
     if time.monotonic() - began < BODY_TIME:
         return None
     raise RequestRefused("invalid_request", f"The request's body did not arrive within {BODY_TIME:g} s.", status=408)
+
+
+async def _pieces(receive: Receive) -> bytes:
+    pieces: list[bytes] = []
+    left = BODY_LIMIT
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        left -= len(pieces[-1])
+        if left < 0:
+            raise _too_large()
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+def _too_large() -> RequestRefused:
+    return RequestRefused("too_large", f"The request is larger than {BODY_LIMIT // 2**20} MiB: send less history or smaller images.")
 
 
 def _asked_in(path: str, body: bytes, usual: RequestFormat) -> RequestFormat:

@@ -60,6 +60,7 @@ CAUSES = {
     "unsupported": Cause(400, "invalid_request_error", "unsupported", False),
     "unknown_model": Cause(404, "not_found_error", "unknown_model", False),
     "no_count": Cause(404, "not_found_error", "unsupported", False),
+    "not_built": Cause(404, "not_found_error", "unsupported", False),
     "not_here": Cause(404, "not_found_error", "invalid_request", False),
     "method": Cause(405, "invalid_request_error", "invalid_request", False),
     "too_large": Cause(413, "request_too_large", "too_large", False),

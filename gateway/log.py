@@ -6,7 +6,9 @@ import os
 import select
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from logging.handlers import QueueHandler, QueueListener
 from queue import SimpleQueue
 from typing import Any, ClassVar
@@ -26,11 +28,17 @@ class _JsonLines(logging.Formatter):
     """One JSON object a line: nothing that is logged can forge a second line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        line: Json = {"time": self.formatTime(record, "%Y-%m-%dT%H:%M:%S%z"), "level": record.levelname.lower()}
+        line: Json = {"time": _second(int(record.created)), "level": record.levelname.lower()}
         line |= getattr(record, "line", None) or {"event": "log", "logger": record.name, "message": record.getMessage()}
         if trace := _trace(self, record):
             line["exception"] = trace
         return json_text.write(line).decode()
+
+
+@lru_cache(maxsize=1)
+def _second(instant: int) -> str:
+    """A busy second has hundreds of lines."""
+    return time.strftime("%Y-%m-%dT%H:%M:%S%z", time.localtime(instant))
 
 
 class _Coloured(logging.Formatter):

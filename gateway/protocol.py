@@ -1,10 +1,10 @@
 """One client's connection: HTTP/1.1 as uvicorn reads and writes it, but for what it knows no answer to.
 
-An answer can cut or abort its connection, and *every* unfinished request of a lost connection hears of it at once (uvicorn tells only
-the newest, so one with a pipelined request behind it would run on; it stops reading then, so it would not see the client leave
-either; and at a FIN it first waits until all that was written has been read). uvicorn knows no limit for a request's head, neither in
-bytes nor in time, nor for the requests that wait; it loses the body behind an `Upgrade`; and after an answer that came before the
-request's end it reads the rest for ever.
+An answer can cut or abort its connection and ask whether its request is here, and *every* unfinished request of a lost connection
+hears of it at once (uvicorn tells only the newest, so one with a pipelined request behind it would run on; it stops reading then, so
+it would not see the client leave either; and at a FIN it first waits until all that was written has been read). uvicorn knows no
+limit for a request's head, neither in bytes nor in time, nor for the requests that wait; it loses the body behind an `Upgrade`; and
+after an answer that came before the request's end it reads the rest for ever.
 
 Nothing of `HttpToolsProtocol` is public: uvicorn's version is bounded in pyproject.toml, and a test pins the names.
 """
@@ -63,6 +63,7 @@ class Protocol(HttpToolsProtocol):
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
+        cycle.scope["extensions"]["gateway"]["whole"] = lambda: not cycle.more_body
         super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:

@@ -200,5 +200,15 @@ def without_stops(said: Json) -> Script:
     return Script(200, SSE, tuple(Send(frame(event)) for event in events(said) if event["type"] != "content_block_stop"))
 
 
+def mangled(said: Json) -> Script:
+    """All at once, but for what is missing at the end."""
+    noisy = [b"\xef\xbb\xbf: hello\n\n"]
+    for event in events(said):
+        if event["type"] == "content_block_stop":
+            continue
+        noisy.append(b"data:%b\n\n: x\n\n" % json.dumps({key: value for key, value in event.items() if key != "index"}).encode())
+    return Script(200, SSE, split(b"".join(noisy).replace(b"\n", b"\r\n"), 97, 0))
+
+
 Mutation = Callable[[Json], Script]
 MUTATIONS: list[Mutation] = [crlf, bytewise, without_indices, nameless, with_noise, without_its_end, without_stops, document]

@@ -1,12 +1,12 @@
 """What a model says, once in words and written by hand as both providers say it; the gateway's encoders have no part in it."""
 
 import json
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from gateway.simulator import Script, Send
-from tests.upstream import Answer, Request, split
+from tests.conformance import claude_wire
+from tests.upstream import Answer, Request, Respond, split
 
 Json = dict[str, Any]
 SSE = (("content-type", "text/event-stream"),)
@@ -101,33 +101,25 @@ def openai_document(said: Said) -> bytes:
     return json.dumps(body).encode()
 
 
-def claude_stream(said: Said) -> list[bytes]:
+def as_claude(said: Said) -> Json:
+    """The message of a Claude that says it."""
     reasons = {"stop": "end_turn", "tool_calls": "tool_use", "length": "max_tokens", "content_filter": "refusal"}
-    counts: Json = {"input_tokens": 120 - said.cached, "output_tokens": 1}
+    counts: Json = {"input_tokens": 120 - said.cached, "output_tokens": 9}
     if said.cached:
         counts["cache_read_input_tokens"] = said.cached
-    message = {"id": "c1", "type": "message", "role": "assistant", "model": "gpt-test", "content": [], "stop_reason": None}
-    events: list[Json] = [{"type": "message_start", "message": {**message, "stop_sequence": None, "usage": counts}}, {"type": "ping"}]
-    blocks: list[tuple[Json, list[Json]]] = []
-    if said.thinking:
-        thoughts = [{"type": "thinking_delta", "thinking": text} for text in said.thinking]
-        blocks.append(({"type": "thinking", "thinking": "", "signature": ""}, [*thoughts, {"type": "signature_delta", "signature": "sig"}]))
-    if said.text:
-        blocks.append(({"type": "text", "text": ""}, [{"type": "text_delta", "text": text} for text in said.text]))
-    for call_id, name, arguments in said.calls:
-        pieces = [text for text in arguments if text != "{}"]  # Claude says nothing for no arguments
-        start = {"type": "tool_use", "id": call_id, "name": name, "input": {}}
-        blocks.append((start, [{"type": "input_json_delta", "partial_json": text} for text in ["", *pieces]]))
-    for index, (start, deltas) in enumerate(blocks):
-        events.append({"type": "content_block_start", "index": index, "content_block": start})
-        events += [{"type": "content_block_delta", "index": index, "delta": delta} for delta in deltas]
-        events.append({"type": "content_block_stop", "index": index})
-    told: Json = {"output_tokens": 9}
     if said.reasoning:
-        told["output_tokens_details"] = {"thinking_tokens": said.reasoning}
-    events.append({"type": "message_delta", "delta": {"stop_reason": reasons[said.finish], "stop_sequence": None}, "usage": told})
-    events.append({"type": "message_stop"})
-    return [f"event: {event['type']}\ndata: {json.dumps(event)}\n\n".encode() for event in events]
+        counts["output_tokens_details"] = {"thinking_tokens": said.reasoning}
+    content: list[Json] = []
+    if said.thinking:
+        content.append({"type": "thinking", "thinking": "".join(said.thinking), "signature": "sig"})
+    if said.text:
+        content.append(claude_wire.text("".join(said.text)))
+    content += [claude_wire.call(call_id, name, json.loads("".join(arguments))) for call_id, name, arguments in said.calls]
+    return claude_wire.message(*content, id="c1", model="gpt-test", stop_reason=reasons[said.finish], usage=counts)
+
+
+def claude_stream(said: Said) -> list[bytes]:
+    return [claude_wire.frame(event) for event in claude_wire.events(as_claude(said))]
 
 
 def body_of(frames: list[bytes]) -> Script:
@@ -139,7 +131,7 @@ def document(body: bytes, status: int = 200, **headers: str) -> Script:
     return Script(status, tuple(fields.items()), (Send(body),))
 
 
-def plain(said: Said) -> Callable[[Request], Answer]:
+def plain(said: Said) -> Respond:
     """OpenAI as documented."""
 
     def respond(request: Request) -> Answer:
@@ -151,7 +143,7 @@ def plain(said: Said) -> Callable[[Request], Answer]:
     return respond
 
 
-def odd(said: Said) -> Callable[[Request], Answer]:
+def odd(said: Said) -> Respond:
     """The same from a lookalike: other line ends, comments, no space, pieces of 97 bytes, ids and names on each fragment, no index."""
 
     def respond(_: Request) -> Answer:
@@ -177,20 +169,15 @@ def odd(said: Said) -> Callable[[Request], Answer]:
     return respond
 
 
-def claude(said: Said) -> Callable[[Request], Answer]:
-    return lambda _: body_of(claude_stream(said))
+def claude(said: Said) -> Respond:
+    return claude_wire.telling(as_claude(said))
 
 
-def odd_claude(said: Said) -> Callable[[Request], Answer]:
-    """The same from a lookalike: other line ends, comments, no space, no event names, pieces of 97 bytes, no index."""
-    frames = [b"\xef\xbb\xbf: PROCESSING\r\n\r\n"]
-    for frame in claude_stream(said):
-        event = json.loads(frame.partition(b"data: ")[2])
-        event.pop("index", None)
-        frames.append(b"data:%b\r\n\r\n: keep-alive\r\n\r\n" % json.dumps(event).encode())
-    return lambda _: Script(200, SSE, split(b"".join(frames), 97, 0))
+def odd_claude(said: Said) -> Respond:
+    """The same from a lookalike: other line ends, comments, no space, no event names, pieces of 97 bytes, no index, no stops."""
+    return lambda _: claude_wire.mangled(as_claude(said))
 
 
-def refusing(status: int, **headers: str) -> Callable[[Request], Answer]:
+def refusing(status: int, **headers: str) -> Respond:
     error = {"message": "The provider says no.", "type": "invalid_request_error", "param": None, "code": None}
     return lambda _: document(json.dumps({"error": error}).encode(), status, **headers)

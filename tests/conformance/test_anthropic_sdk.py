@@ -18,7 +18,7 @@ from gateway.routing import Caller, Streaming
 from gateway.simulator import Hang, Script, Send, Wait
 from gateway.wiring import Access
 from tests.conformance import claude_wire
-from tests.conformance.claude_wire import AT_START_ONLY, MESSAGES, MUTATIONS, SSE, events, frame, message, refusing, stream, telling, text
+from tests.conformance.claude_wire import MESSAGES, MUTATIONS, SSE, events, frame, message, refusing, stream, telling, text
 from tests.conformance.heartbeats import Heartbeats
 from tests.e2e.running import Running, provider, running, wiring
 from tests.upstream import Answer, Request, Respond, ScriptedUpstream, one_after_another
@@ -45,14 +45,6 @@ def url(gateway: Running) -> str:
     return f"http://127.0.0.1:{gateway.port}"
 
 
-def _told(event: Any) -> Json:
-    """The gateway's last message_delta repeats the whole usage, where Claude leaves out what message_start said."""
-    said: Json = event.model_dump(warnings=False)
-    if said["type"] == "message_delta":
-        said["usage"] = {key: value for key, value in said["usage"].items() if key not in AT_START_ONLY}
-    return said
-
-
 # The ways to ask. Each returns what the program sees, as plain values.
 
 
@@ -61,7 +53,7 @@ async def created(claude: anthropic.AsyncAnthropic, asked: Json = ASKED) -> Json
 
 
 async def iterated(claude: anthropic.AsyncAnthropic, asked: Json = ASKED) -> list[Json]:
-    return [_told(event) async for event in await claude.messages.create(**asked, stream=True)]
+    return [event.model_dump(warnings=False) async for event in await claude.messages.create(**asked, stream=True)]
 
 
 async def streamed(claude: anthropic.AsyncAnthropic, asked: Json = ASKED) -> Json:
@@ -72,7 +64,7 @@ async def streamed(claude: anthropic.AsyncAnthropic, asked: Json = ASKED) -> Jso
 
 async def helped(claude: anthropic.AsyncAnthropic, asked: Json = ASKED) -> list[Json]:
     async with claude.messages.stream(**asked) as stream:
-        return [_told(event) async for event in stream]
+        return [event.model_dump(warnings=False) async for event in stream]
 
 
 async def created_beta(claude: anthropic.AsyncAnthropic, asked: Json = ASKED) -> Json:
@@ -88,7 +80,7 @@ async def blocking(claude: anthropic.AsyncAnthropic, asked: Json = ASKED) -> lis
     def ask() -> list[Any]:
         with anthropic.Anthropic(base_url=claude.base_url, api_key=KEY, max_retries=0) as blocked:
             whole = blocked.messages.create(**asked).model_dump(warnings=False)
-            raw = [_told(event) for event in blocked.messages.create(**asked, stream=True)]
+            raw = [event.model_dump(warnings=False) for event in blocked.messages.create(**asked, stream=True)]
             with blocked.messages.stream(**asked) as stream:
                 return [whole, raw, list(stream.text_stream), stream.get_final_message().model_dump(warnings=False)]
 

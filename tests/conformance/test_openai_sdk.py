@@ -7,10 +7,9 @@ harmless oddities, over Claude, and over Claude with them.
 import hashlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from typing import Any
 
+import anyio
 import anyio.to_thread
 import openai
 import pytest
@@ -19,25 +18,26 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from pydantic import BaseModel
 
 from gateway.routing import Caller, Streaming
-from gateway.simulator import Cut, Script, Send, Step, Wait
+from gateway.simulator import Cut, Hang, Script, Send, Step, Wait
 from gateway.wiring import Access
+from tests.conformance.claude_wire import stream
 from tests.conformance.heartbeats import Heartbeats
+from tests.conformance.places import OPENAI_ROADS, gateway_over, openai_place
 from tests.conformance.said import (
     CASES,
     SSE,
     WEATHER,
     Said,
+    as_claude,
     body_of,
     claude,
     claude_stream,
     data,
-    odd,
-    odd_claude,
     openai_stream,
     plain,
     refusing,
 )
-from tests.e2e.running import Running, provider, running, wiring
+from tests.e2e.running import provider, running, wiring
 from tests.upstream import Answer, Request, Respond, ScriptedUpstream, one_after_another
 
 pytestmark = pytest.mark.anyio
@@ -46,9 +46,7 @@ KEY = "sk-test-key-of-a-client-of-the-gateway"
 USER: list[Any] = [{"role": "user", "content": "hi"}]
 PICTURE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AA=="}}
 
-# Claude's citations have no place in a text.
-ROADS = [(where, name) for where in ("openai", "odd") for name in sorted(CASES)]
-ROADS += [(where, name) for where in ("claude", "odd claude") for name in sorted(CASES) if name != "annotations"]
+ROADS = [*OPENAI_ROADS, *(("odd claude", name) for where, name in OPENAI_ROADS if where == "claude")]
 STREAM_RAISES = {"length": openai.LengthFinishReasonError, "content_filter": openai.ContentFilterFinishReasonError}
 
 
@@ -64,31 +62,6 @@ def at(url: str, *, max_retries: int = 0) -> AsyncOpenAI:
 def also_at(url: str) -> OpenAI:
     client = openai.DefaultHttpxClient(verify=False)
     return OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0, http_client=client)
-
-
-@asynccontextmanager
-async def gateway_over(respond: Respond, kind: str = "openai", **wired: Any) -> AsyncIterator[tuple[str, ScriptedUpstream, Running]]:
-    async with ScriptedUpstream(respond) as upstream, running(wiring(provider(upstream.url, kind=kind), **wired)) as gateway:
-        yield f"http://127.0.0.1:{gateway.port}", upstream, gateway
-        await gateway.until_idle()
-
-
-@asynccontextmanager
-async def place(where: str, said: Said) -> AsyncIterator[str]:
-    """The base URL of a provider that says it, itself or behind the gateway."""
-    if where == "direct":
-        async with ScriptedUpstream(plain(said)) as upstream:
-            yield upstream.url
-        return
-    speaks: dict[str, tuple[Callable[[Said], Respond], str]] = {
-        "openai": (plain, "openai"),
-        "odd": (odd, "openai"),
-        "claude": (claude, "anthropic"),
-        "odd claude": (odd_claude, "anthropic"),
-    }
-    respond, kind = speaks[where]
-    async with gateway_over(respond(said), kind) as (url, _, _gateway):
-        yield url
 
 
 def seen(value: BaseModel) -> Json:
@@ -200,7 +173,7 @@ CALLS = [created, created_synchronously, helped, helped_synchronously, iterated,
 @pytest.mark.parametrize(("where", "name"), ROADS)
 async def test_the_sdk_makes_the_same_of_an_answer_through_the_gateway(where: str, name: str) -> None:
     said = CASES[name]
-    async with place("direct", said) as direct, place(where, said) as through:
+    async with openai_place("direct", said) as direct, openai_place(where, said) as through:
         for call in CALLS:
             assert await call(through, said) == await call(direct, said), call.__name__
 
@@ -238,12 +211,12 @@ async def test_the_provider_is_asked_what_the_client_asked() -> None:
 async def test_a_tool_loop_ends_with_the_answer_to_the_results() -> None:
     first, second = CASES["parallel calls"], Said(text=("Both are fine.",))
     turns = {0: first, 2: second}
-    for kind, write in (("openai", lambda said: openai_stream(said, True)), ("anthropic", claude_stream)):
+    for kind, write in (("openai", lambda said: body_of(openai_stream(said, True))), ("anthropic", lambda said: stream(as_claude(said)))):
         requests: list[Json] = []
 
         def respond(request: Request, write: Any = write, requests: list[Json] = requests) -> Answer:
             requests.append(json.loads(request.body))
-            return body_of(write(turns[0 if len(requests) == 1 else 2]))
+            return write(turns[0 if len(requests) == 1 else 2])
 
         async with gateway_over(respond, kind) as (url, _, _gateway), at(url) as client:
             history = list(USER)
@@ -390,6 +363,21 @@ async def test_a_stream_that_breaks_off_is_an_error_and_never_a_quiet_end() -> N
         assert body["partial_message"]["content"] == "Hello "
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_whoever_leaves_a_stream_closes_the_upstream(cancelled: bool) -> None:
+    begun = openai_stream(CASES["text"], False)[:3]
+    answer = Script(200, SSE, (*(Send(frame) for frame in begun), Hang()))
+    async with gateway_over(lambda _: answer) as (url, upstream, gateway), at(url) as client:
+        with anyio.CancelScope() as scope:
+            async with await client.chat.completions.create(model="default", messages=USER, stream=True) as stream:
+                async for _chunk in stream:
+                    if not cancelled:
+                        break
+                    scope.cancel()
+        await (await upstream.request()).until_closed()
+        assert (await gateway.record())["outcome"] == "client_disconnected"
+
+
 # ---- silence
 
 
@@ -426,7 +414,7 @@ async def test_no_way_of_the_sdk_minds_a_heartbeat(call: Any, kind: str) -> None
     streaming = Streaming(heartbeat=15 / 400, commit_after=5 / 400)
     for name in ("text", "reasoning", "parallel calls"):
         said, beats = CASES[name], Heartbeats()
-        async with place("direct", said) as direct, ScriptedUpstream(slow(said)) as upstream:
+        async with openai_place("direct", said) as direct, ScriptedUpstream(slow(said)) as upstream:
             wired = wiring(provider(upstream.url, kind=kind), streaming=streaming)
             async with running(wired, wrap=beats.around) as gateway:
                 assert await call(f"http://127.0.0.1:{gateway.port}", said) == await call(direct, said)

@@ -102,7 +102,7 @@ async def test_stream_and_document_exclude_each_other() -> None:
         assert (await client.json())["error"]["code"] == "invalid_request"
 
 
-@pytest.mark.parametrize("name", ["responses", "ai-sdk", "xml", ""])
+@pytest.mark.parametrize("name", ["responses", "ag-ui", "xml", ""])
 async def test_format_that_is_not_here_is_refused_by_its_name(name: str) -> None:
     async with (
         ScriptedUpstream(lambda _: GOOD) as upstream,

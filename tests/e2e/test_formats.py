@@ -141,6 +141,19 @@ async def test_a_wrong_request_is_refused_in_its_own_format(path: str) -> None:
     assert shape(path, seen)["type"] in ("invalid_request_error", None)
 
 
+RESPONSES = [("POST", "/v1/responses"), ("GET", "/v1/responses/resp_1"), ("POST", "/v1/responses/resp_1/cancel")]
+
+
+@pytest.mark.parametrize(("method", "path"), RESPONSES)
+async def test_the_responses_api_is_not_here_and_its_clients_are_told_what_is(method: str, path: str) -> None:
+    body: Json | bytes = {"model": "default", "input": "Hello?"} if method == "POST" else b""
+    seen = await posted(path, body, method=method)
+    assert seen.status == 404
+    error = shape(path, seen)
+    assert (error["type"], error["code"], error["param"]) == ("invalid_request_error", "unsupported", None)
+    assert "/v1/chat/completions" in error["message"]
+
+
 @pytest.mark.parametrize("path", REQUESTS)
 async def test_an_unknown_format_is_refused_in_the_requests_own(path: str) -> None:
     seen = await posted(f"{path}?format=morse", asked(path))

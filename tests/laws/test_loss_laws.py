@@ -113,7 +113,7 @@ def with_citations_at_the_end(message: Json) -> Json:
     length = 0
     for block in message["content"]:
         start, length = length, length + len(block.get("text", ""))
-        for citation in block.get("citations", ()):
+        for citation in block.get("citations") or ():
             url = citation.get("url") or citation.get("source") or ""
             if not url.startswith("http"):
                 continue

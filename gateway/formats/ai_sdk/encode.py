@@ -36,7 +36,7 @@ from gateway.events import (
 from gateway.formats.ai_sdk import terms
 from gateway.json_text import Json
 from gateway.kept import LIMIT, Text, cost, too_much
-from gateway.message import Assembler
+from gateway.message import Assembler, model_after
 from gateway.usage import merged
 
 HEARTBEAT = b": ping\n\n"
@@ -108,7 +108,7 @@ class ChunkEncoder:
                 self._start(message, pieces)
             case MessageDelta(delta=delta, usage=usage):
                 self._usage = merged(self._usage, usage)
-                self._message |= {"stop_reason": delta.get("stop_reason")}
+                self._message |= {"stop_reason": delta.get("stop_reason"), "raw_stop_reason": delta.get("raw_stop_reason")}
             case MessageStop():
                 self._finish(pieces)
             case Error(error=error):
@@ -174,6 +174,8 @@ class ChunkEncoder:
             self._whole.feed([event])
             return
         match read_delta(delta):
+            case ("text_delta" | "thinking_delta", "", _):
+                pass  # it says only what no chunk has a place for
             case ("text_delta", str(text), _) if self._text:
                 pieces += (self._text, json_text.write(text), TAIL)
             case ("thinking_delta", str(text), _) if self._thought:
@@ -242,7 +244,7 @@ class ChunkEncoder:
 
     def _tell_whole(self, block: Json, pieces: list[bytes]) -> None:
         if block["type"] == "fallback":
-            self._message["model"] = terms.model_after(block) or self._message["model"]
+            self._message["model"] = model_after(block) or self._message["model"]
         chunks, told = [], False
         if terms.is_result(block) and (call := self._at_provider.get(block["tool_use_id"])) is not None:
             chunks.append({"type": "tool-output-available", "toolCallId": call["toolCallId"], "output": block, **terms.AT_PROVIDER})

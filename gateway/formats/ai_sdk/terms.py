@@ -47,9 +47,9 @@ def finish_reason(stop_reason: object) -> str:
 
 
 def metadata(message: Json) -> Json:
-    """Of the message that the client shows: which model answered, why it ended, and the token counts."""
+    """Of the message that the client shows: which model answered, why it ended (also in the provider's word), and the token counts."""
     said: Json = {"usage": usage(message["usage"])}
-    for ours, theirs in (("model", "model"), ("stop_reason", "stopReason")):
+    for ours, theirs in (("model", "model"), ("stop_reason", "stopReason"), ("raw_stop_reason", "rawStopReason")):
         if isinstance(message.get(ours), str) and message[ours]:
             said[theirs] = message[ours]
     return said
@@ -206,12 +206,6 @@ def is_result(block: object) -> TypeGuard[Json]:
         and kind.endswith("_tool_result")
         and isinstance(block.get("tool_use_id"), str)
     )
-
-
-def model_after(fallback: Json) -> str | None:
-    """Which model the rest of the answer comes from."""
-    served = fallback.get("to")
-    return _text(served, "model") if isinstance(served, dict) else None
 
 
 def _further(block: Json, *known: str) -> Json:

@@ -35,6 +35,7 @@ from gateway.json_text import Json
 
 RETRIED = 500  # from this status on the SDKs ask again, and at 408, 409 and 429
 UNASKED_FOR = frozenset({"estimated"})  # keys of a usage that are the gateway's own
+TOLD_ONCE = frozenset({"cache_creation", "service_tier", "inference_geo"})  # keys of a usage that Claude tells in message_start alone
 OWN_IN_MESSAGE = frozenset({"raw_stop_reason", "stats"})  # and of a message
 OWN_IN_BLOCK = frozenset({"invalid_input"})  # and of a content block
 
@@ -77,18 +78,24 @@ class ClaudeEncoder:
 
     partial: Json | None = None
 
+    def __init__(self) -> None:
+        self._begun: Json = {}  # the usage of message_start
+
     def feed(self, events: list[Event]) -> bytes:
         pieces: list[bytes] = []
         for event in events:
             match event:
                 case ContentBlockDelta():  # first: nearly all are
                     pieces += (_DELTA, encode(event), b"\n\n")
-                case ContentBlockStart() | MessageStart() | Ping():
+                case ContentBlockStart() | Ping():
                     pieces += (_PREFIXES[type(event)], encode(event), b"\n\n")
+                case MessageStart(message=message):
+                    self._begun = message["usage"]
+                    pieces += (_PREFIXES[MessageStart], encode(event), b"\n\n")
                 case ContentBlockStop(index=index):
                     pieces.append(_STOP % index)
                 case MessageDelta(delta=delta, usage=usage, rest=rest):
-                    plain = MessageDelta(_without(delta, OWN_IN_MESSAGE), _without(usage, UNASKED_FOR), rest)
+                    plain = MessageDelta(_without(delta, OWN_IN_MESSAGE), self._new(usage), rest)
                     pieces += (_PREFIXES[MessageDelta], encode(plain), b"\n\n")
                 case MessageStop():
                     pieces.append(_LAST)
@@ -101,6 +108,11 @@ class ClaudeEncoder:
                 case Reset():
                     pass
         return b"".join(pieces)
+
+    def _new(self, usage: Json) -> Json:
+        """Without what message_start told, as Claude does: LangChain counts otherwise where it is told again."""
+        told = {key for key in TOLD_ONCE & usage.keys() if key in self._begun and self._begun[key] == usage[key]}
+        return _without(usage, UNASKED_FOR | told)
 
     def heartbeat(self) -> bytes:
         return _HEARTBEAT

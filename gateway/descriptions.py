@@ -2,7 +2,7 @@
 
 from gateway.formats.mapped import Description
 from gateway.formats.mapped.pointers import pointer
-from gateway.formats.mapped.template import CHAT, Finding, findings
+from gateway.formats.mapped.template import CHAT, EACH, Finding, findings
 from gateway.settings import Configuration
 from gateway.settings.mistakes import Place, did_you_mean
 from gateway.settings.schema import ProviderSettings
@@ -35,6 +35,8 @@ def description(configuration: Configuration, place: Place, settings: ProviderSe
         for found in (known := list(findings(settings.request))):
             if sentence := _mistake(found):
                 wrong(("request", *found.place), sentence)
+        if EACH in settings.request:
+            wrong(("request",), f"expected the keys of a body: a {EACH} with a template of its own stands inside of one")
         if all(found.name in found.known and found.name not in CHAT for found in known):
             wrong(("request",), "says nothing of the chat: expected one of $messages, $prompt and $transcript somewhere in it")
     if settings.framing == "text":

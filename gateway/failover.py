@@ -57,6 +57,11 @@ def decide(error: UpstreamFailed, targets: Sequence[Target], at: int, tries: int
     return GiveUp()
 
 
+def after_refusal(targets: Sequence[Target], at: int) -> Next | GiveUp:
+    """After the format of `targets[at]` had no words for the request: nothing was sent."""
+    return Next(at + 1) if at + 1 < len(targets) else GiveUp()
+
+
 def refuses_thoughts(error: UpstreamFailed) -> bool:
     """Whether it is the signature of a thought that the provider refuses: another model, or another conversation, made it. Nobody but
     the provider can tell, and the chat would be refused for good."""

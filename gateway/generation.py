@@ -19,9 +19,9 @@ from gateway import upstream
 from gateway.chat import ChatRequest
 from gateway.deadlines import Facts, Meaning
 from gateway.deltas import is_content
-from gateway.errors import UpstreamFailed
+from gateway.errors import GatewayError, RequestRefused, UpstreamFailed
 from gateway.events import Event
-from gateway.failover import Again, GiveUp, Next, decide, refuses_thoughts, without_thoughts
+from gateway.failover import Again, GiveUp, Next, after_refusal, decide, refuses_thoughts, without_thoughts
 from gateway.formats import Decoder, Target
 from gateway.routing import Model
 from gateway.sequence import Sequencer
@@ -65,16 +65,22 @@ class Generation:
     async def run(self, deliver: Deliver) -> None:
         """Attempts at the model's targets, in their order, until one has said something; then that one to its end."""
         targets, at, tries = self._model.targets, 0, 0
+        failed: GatewayError | None = None
+        decided: Again | Next | GiveUp
         while True:
             tries += 1
             try:
                 return await self._attempt(targets[at], deliver)
+            except RequestRefused as error:  # this target cannot be asked such a thing: another may, else the first reason counts
+                self._record.attempts -= 1
+                code, failed, decided = error.cause.code, failed or error, after_refusal(targets, at)
             except UpstreamFailed as error:
                 if self.said:
                     raise
-                failed = error
-            self._record.warnings.append(f"{self._record.target} failed: {failed.cause.code}")
-            match decide(failed, targets, at, tries, self._model.retry, random.random()):
+                decided = decide(error, targets, at, tries, self._model.retry, random.random())
+                code, failed = error.cause.code, error
+            self._record.warnings.append(f"{self._record.target} failed: {code}")
+            match decided:
                 case GiveUp():
                     raise failed
                 case Next(index):

@@ -80,8 +80,8 @@ def screen(host: str, port: int, wishes: str, paint: Paint) -> str:
         ("Models", f"{', '.join(MODELS)}, and any other name; any key"),
         ("Wishes", f"{wishes or 'none'} for every answer; stronger in a request's model or text: speed=0 tokens=500 fault=cut"),
         ("", ""),
-        ("Try", paint("bold", f"ANTHROPIC_API_KEY=any ANTHROPIC_BASE_URL={here} make run")),
-        ("", paint("bold", f"OPENAI_API_KEY=any OPENAI_BASE_URL={here}/v1 make run")),
+        ("Try", paint("bold", f"ANTHROPIC_BASE_URL={here} make run")),
+        ("", paint("bold", f"OPENAI_BASE_URL={here}/v1 make run")),
         ("Stop", "Ctrl-C"),
     ]
     head = f"  {paint('bold', 'Simulated provider')} {paint('dim', __version__)}"

@@ -24,7 +24,7 @@ from tests.conformance import claude_wire
 from tests.conformance.claude_wire import MESSAGES
 from tests.conformance.places import CLAUDE_ROADS, claude_place, gateway_over
 from tests.conformance.said import CASES, PARIS, Json, Said, plain
-from tests.upstream import Respond, ScriptedUpstream
+from tests.upstream import ScriptedUpstream
 
 pytestmark = [
     pytest.mark.anyio,
@@ -108,11 +108,6 @@ THOUGHT = claude_wire.message(
 ANSWERED = claude_wire.message(claude_wire.text("Take an umbrella."))
 
 
-def twice(first: Respond, then: Respond) -> Respond:
-    """`then` once it has been told the tool's result."""
-    return lambda request: (then if "It rains in" in request.body.decode() else first)(request)
-
-
 async def looped(url: str) -> list[Json]:
     """The whole conversation, with one streamed answer and one whole one."""
     history: list[BaseMessage] = [HumanMessage("How is the weather?")]
@@ -125,7 +120,7 @@ async def looped(url: str) -> list[Json]:
 
 
 async def test_a_tool_loop_with_signed_thinking_is_the_same_through_the_gateway() -> None:
-    respond = twice(claude_wire.telling(THOUGHT), claude_wire.telling(ANSWERED))
+    respond = trials.twice(claude_wire.telling(THOUGHT), claude_wire.telling(ANSWERED))
     async with ScriptedUpstream(respond) as upstream:
         direct = await looped(upstream.url)
         asked = [json.loads(request.body) for request in upstream.requests]
@@ -138,7 +133,7 @@ async def test_a_tool_loop_with_signed_thinking_is_the_same_through_the_gateway(
 
 async def test_a_tool_loop_runs_over_an_openai_provider() -> None:
     first = Said(thinking=("Hm.",), text=("I look.",), calls=(PARIS,), finish="tool_calls")
-    respond = twice(plain(first), plain(Said(text=("Take an umbrella.",))))
+    respond = trials.twice(plain(first), plain(Said(text=("Take an umbrella.",))))
     async with gateway_over(respond, "openai") as (url, upstream, _):
         found = await looped(url)
         told = json.loads(upstream.requests[1].body)["messages"]

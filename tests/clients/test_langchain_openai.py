@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from tests.clients import trials
 from tests.conformance.places import OPENAI_ROADS, gateway_over, openai_place
 from tests.conformance.said import CASES, Json, Said, claude, plain
-from tests.upstream import Respond, ScriptedUpstream
+from tests.upstream import ScriptedUpstream
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings("ignore:Pydantic serializer warnings:UserWarning")]  # of its parsed chunks
 
@@ -86,11 +86,6 @@ def weather(city: str) -> str:
     return f"It rains in {city}."
 
 
-def twice(write: Callable[[Said], Respond], first: Said, then: Said) -> Respond:
-    """Says `then` once it has been told the tool's result."""
-    return lambda request: write(then if "It rains in" in request.body.decode() else first)(request)
-
-
 async def looped(model: Any) -> list[Json]:
     """The whole conversation, with one streamed answer and one whole one."""
     history: list[BaseMessage] = [HumanMessage("How is the weather?")]
@@ -112,11 +107,11 @@ async def test_a_tool_loop_is_the_same_through_the_gateway() -> None:
     first, then = CASES["text and a call"], Said(text=("Take an umbrella.",))
     seen: list[Any] = []
     bodies: list[list[Json]] = []
-    async with ScriptedUpstream(twice(plain, first, then)) as upstream, at(upstream.url) as model:
+    async with ScriptedUpstream(trials.twice(plain(first), plain(then))) as upstream, at(upstream.url) as model:
         seen.append(await looped(model))
         bodies.append([json.loads(request.body) for request in upstream.requests])
     for write, kind in ((plain, "openai"), (claude, "anthropic")):
-        async with gateway_over(twice(write, first, then), kind) as (url, upstream, _), at(url) as model:
+        async with gateway_over(trials.twice(write(first), write(then)), kind) as (url, upstream, _), at(url) as model:
             seen.append(await looped(model))
             bodies.append([json.loads(request.body) for request in upstream.requests])
     assert seen[0] == seen[1] == seen[2]

@@ -92,11 +92,6 @@ async def test_what_only_claude_says_is_the_same_too(where: str, name: str) -> N
 # ---- tools
 
 
-def twice(first: Respond, then: Respond) -> Respond:
-    """`then` once it has been told the tool's result."""
-    return lambda request: (then if "It rains in" in request.body.decode() else first)(request)
-
-
 async def looped(speaks: str, url: str) -> list[Json]:
     history: list[Any] = [USER]
     stream = await completion(speaks, url, *history, tools=[WEATHER], stream=True)
@@ -113,7 +108,7 @@ async def looped(speaks: str, url: str) -> list[Json]:
 async def test_a_tool_loop_is_the_same_through_the_gateway(speaks: str) -> None:
     def respond(kind: str) -> Respond:
         called = Said(thinking=("Hm.",), text=("I look.",), calls=(PARIS,), finish="tool_calls")
-        return twice(OWN[kind](called), OWN[kind](Said(text=("Take", " an umbrella."))))
+        return trials.twice(OWN[kind](called), OWN[kind](Said(text=("Take", " an umbrella."))))
 
     async with ScriptedUpstream(respond(speaks)) as upstream:
         direct = await looped(speaks, upstream.url)

@@ -115,6 +115,14 @@ def folded(chunks: list[Json]) -> Json:
     return said
 
 
+def _however_cut(made: Json, way: str) -> Json:
+    """What does not hang on how a text was cut: of reasoning the SDK's helper keeps the last piece alone, having no word for it."""
+    if way != "create":
+        (choice,) = (made["final"] if way == "stream" else made)["choices"]
+        choice["message"].pop("reasoning_content", None)
+    return {**made, "chunks": None}
+
+
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("road", ROADS)
 async def test_every_answer_is_the_same_through_the_gateway(node: Node, road: str, way: str) -> None:
@@ -135,7 +143,7 @@ async def test_every_answer_is_the_same_through_the_gateway(node: Node, road: st
         elif way == "iterate":
             assert folded(passed["made"]) == folded(direct["made"]), name
         else:
-            assert {**passed["made"], "chunks": None} == {**direct["made"], "chunks": None}, name
+            assert _however_cut(passed["made"], way) == _however_cut(direct["made"], way), name
 
 
 # What the SDK builds upon it.
@@ -300,5 +308,5 @@ async def test_silence_is_bridged_by_comments_that_no_way_of_the_sdk_minds(node:
                 if way == "iterate":
                     assert folded(other) == folded(one)
                 else:
-                    assert {**other, "chunks": None} == {**one, "chunks": None}
+                    assert _however_cut(other, way) == _however_cut(one, way)
     assert beats.sent >= len(names) * (len(WAYS) - 1)

@@ -30,7 +30,7 @@ from pydantic import BaseModel
 from tests.clients import trials
 from tests.conformance.places import OPENAI_ROADS, gateway_over, openai_place
 from tests.conformance.said import CASES, PARIS, ROME, Json, Said, claude, odd, plain
-from tests.upstream import Respond, ScriptedUpstream
+from tests.upstream import ScriptedUpstream
 
 pytestmark = pytest.mark.anyio
 
@@ -82,18 +82,13 @@ async def test_a_run_is_the_same_through_the_gateway(where: str, name: str) -> N
             assert await way(through) == await way(direct), way.__name__
 
 
-def twice(first: Respond, then: Respond) -> Respond:
-    """`then` once it has been told the tool's result."""
-    return lambda request: (then if "It rains in" in request.body.decode() else first)(request)
-
-
 @pytest.mark.parametrize("calls", [(PARIS,), (PARIS, ROME)], ids=["one call", "two calls"])
 async def test_a_tool_loop_is_the_same_through_the_gateway(calls: Any) -> None:
     first = Said(thinking=("Hm.",), text=("I look.",), calls=calls, finish="tool_calls")
     then = Said(text=("Take", " an umbrella."))
     seen: list[Any] = []
     bodies: list[Json] = []
-    async with ScriptedUpstream(twice(plain(first), plain(then))) as upstream:
+    async with ScriptedUpstream(trials.twice(plain(first), plain(then))) as upstream:
         for way in (whole, streamed):
             seen.append(await way(upstream.url, tools=[weather]))
         bodies += [json.loads(request.body) for request in upstream.requests]
@@ -101,7 +96,7 @@ async def test_a_tool_loop_is_the_same_through_the_gateway(calls: Any) -> None:
     results = [item["output"] for item in seen[0]["input"] if item.get("type") == "function_call_output"]
     assert results == ["It rains in Paris.", "It rains in Rome."][: len(calls)]
     for write, kind in ((plain, "openai"), (odd, "openai"), (claude, "anthropic")):
-        async with gateway_over(twice(write(first), write(then)), kind) as (url, upstream, _):
+        async with gateway_over(trials.twice(write(first), write(then)), kind) as (url, upstream, _):
             for way, direct in zip((whole, streamed), seen, strict=True):
                 assert await way(url, tools=[weather]) == direct, write.__name__
             assert len(upstream.requests) == len(bodies)

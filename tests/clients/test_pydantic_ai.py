@@ -125,11 +125,6 @@ def weather(city: str) -> str:
     return f"It rains in {city}."
 
 
-def twice(first: Respond, then: Respond) -> Respond:
-    """`then` once it has been told the tool's result."""
-    return lambda request: (then if "It rains in" in request.body.decode() else first)(request)
-
-
 async def looped(speaks: str, url: str) -> list[Any]:
     """What an agent with a tool says: whole, streamed, and event by event."""
     async with at(speaks, url) as model:
@@ -148,7 +143,7 @@ async def looped(speaks: str, url: str) -> list[Any]:
 @pytest.mark.parametrize("speaks", SPEAKS)
 async def test_a_tool_loop_is_the_same_through_the_gateway(speaks: str) -> None:
     def respond(kind: str) -> Respond:
-        return twice(OWN[kind](LOOKS), OWN[kind](ANSWERED))
+        return trials.twice(OWN[kind](LOOKS), OWN[kind](ANSWERED))
 
     async with ScriptedUpstream(respond(speaks)) as upstream:
         direct = await looped(speaks, upstream.url)
@@ -158,7 +153,7 @@ async def test_a_tool_loop_is_the_same_through_the_gateway(speaks: str) -> None:
 
 
 async def test_signed_thinking_comes_back_in_a_tool_loop() -> None:
-    respond = twice(claude_wire.telling(THOUGHT), claude(ANSWERED))
+    respond = trials.twice(claude_wire.telling(THOUGHT), claude(ANSWERED))
     async with ScriptedUpstream(respond) as upstream:
         direct = await looped("anthropic", upstream.url)
         wanted = [json.loads(request.body) for request in upstream.requests]

@@ -18,7 +18,7 @@ from gateway.simulator import Hang, Script, Send
 from gateway.wiring import Access
 from tests.conformance import claude_wire, said
 from tests.conformance.places import gateway_over
-from tests.upstream import ScriptedUpstream
+from tests.upstream import Respond, ScriptedUpstream
 
 KEY = "sk-the-key-of-the-client"
 ACCESS = Access(callers=(Caller("ann", hashlib.sha256(b"another key").digest()),))
@@ -30,6 +30,11 @@ Ask = Callable[[str], Awaitable[Any]]
 """Asks at that URL, streaming or not, until the answer is whole."""
 Leaving = Callable[[str], AbstractAsyncContextManager[None]]
 """Asks, reads the first text and goes, before its body begins; at its end the client itself is closed."""
+
+
+def twice(first: Respond, then: Respond) -> Respond:
+    """A provider that wants a tool called, and says `then` once it has been told that it rains somewhere."""
+    return lambda request: (then if "It rains in" in request.body.decode() else first)(request)
 
 
 def _refusing(speaks: str, status: int) -> Script:

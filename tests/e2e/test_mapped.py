@@ -11,10 +11,11 @@ from gateway.settings import load
 from gateway.simulator import Cut, Hang, Script, Send, Step
 from gateway.wiring import ANSWERS, REQUESTS, Wiring, wire
 from tests.e2e.client import Client
+from tests.e2e.provider import GOOD, refusal
 from tests.e2e.running import running
 from tests.e2e.test_formats import Seen, asked, told
 from tests.quirks.expectations import fits
-from tests.upstream import ScriptedUpstream
+from tests.upstream import Answer, ScriptedUpstream
 
 pytestmark = pytest.mark.anyio
 Json = dict[str, Any]
@@ -119,3 +120,35 @@ async def test_client_leaving_in_mid_answer_closes_the_provider(tmp_path: Path) 
         client.leave("rst")
         await request.until_closed(1.0)
         assert (await gateway.record())["outcome"] == "client_disconnected"
+
+
+CHAIN = """
+  claude: { type: anthropic, base_url: "http://127.0.0.1:9000" }
+models: { default: { targets: [TARGETS], retry: { attempts: 1 } } }
+"""
+
+
+@pytest.mark.parametrize(
+    ("targets", "claude", "status", "said"),
+    [
+        ("claude/m, house/m", refusal(529), 529, "upstream_overloaded"),
+        ("house/m, claude/m", refusal(529), 529, "upstream_overloaded"),
+        ("house/m, claude/m", GOOD, 200, 1),
+        ("house/m, house/n", GOOD, 400, "unsupported"),
+    ],
+)
+async def test_a_target_that_cannot_be_asked_is_passed_over(
+    targets: str, claude: Answer, status: int, said: str | int, tmp_path: Path
+) -> None:
+    tools = [{"name": "f", "input_schema": {"type": "object"}}]
+    configuration = HOUSE.partition("models:")[0] + CHAIN.lstrip("\n").replace("TARGETS", targets)
+    async with (
+        ScriptedUpstream(lambda _: claude) as upstream,
+        running(configured(configuration, upstream.url, tmp_path)) as gateway,
+        Client.open(gateway.port) as client,
+    ):
+        await client.send("POST", "/chat", asked("/chat", tools=tools, stream=False))
+        answer = json.loads(await client.body())
+    assert client.status == status
+    assert said == (answer["stats"]["attempts"] if status == 200 else answer["error"]["code"])
+    assert [seen.path for seen in upstream.requests] == ([] if status == 400 else ["/v1/messages"])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from gateway.chat import ChatRequest, Message
+from gateway.chat import ChatRequest, Message, Particulars
 from gateway.errors import RequestRefused
 from gateway.formats import Provider, Quirks, Target, UpstreamRequest
 from gateway.formats.anthropic import ANTHROPIC
@@ -165,6 +165,13 @@ def test_a_tools_schema_is_an_objects(tool: dict[str, Any], sent: dict[str, Any]
 )
 def test_a_tool_choice_is_claudes_own(choice: dict[str, Any]) -> None:
     assert body(tools=[{"name": "f", "input_schema": {"type": "object"}}], tool_choice=choice)["tool_choice"] == choice
+
+
+def test_what_stands_beside_a_message_is_not_repeated_beside_its_results() -> None:
+    call = {"type": "tool_use", "id": "a", "name": "f", "input": {}}
+    beside = Particulars("anthropic", messages={1: {"clear_at": "x"}})
+    sent = body([*HI, Message("assistant", [call]), *HI], particulars=beside)["messages"]
+    assert [message.get("clear_at") for message in sent] == [None, "x", None, None]
 
 
 def test_an_answer_that_broke_off_before_its_first_word_is_left_out() -> None:

@@ -104,6 +104,10 @@ def test_a_result_whose_call_was_cut_off_becomes_text(orphan: Message) -> None:
     assert warnings == ["a tool result without its call was made text"]
 
 
+def test_a_history_of_nothing_but_such_results_is_text() -> None:
+    assert mended(tool("gone"))[0] == [told(text(WITHOUT_CALL), text("ok"))]
+
+
 def test_a_second_result_of_one_call_becomes_text() -> None:
     after, _ = mended(called("a"), told(result("a")), told(result("a", "again")))
     assert after == [called("a"), told(result("a")), told(text(WITHOUT_CALL), text("again"))]
@@ -158,3 +162,19 @@ def test_no_two_calls_share_an_id_and_the_next_request_says_the_same(given_ids: 
     assert [message.tool_use_id or message.tool_call_id for message in after[1::2]] == sent
     again, _ = mended(*turns, HI, called("new"), tool("new"), ids=ids)
     assert [message.content[1]["id"] for message in again[: len(after) : 2]] == sent  # type: ignore[index]
+
+
+def test_an_id_that_would_be_made_twice_is_made_otherwise() -> None:
+    twice, same = "é", "é\x002"  # the second call of the one, and the first of the other, are hashed alike
+    after, _ = mended(*(message for id in (twice, twice, same) for message in (called(id), tool(id))), ids="word")
+    assert len({message.content[1]["id"] for message in after[::2]}) == 3  # type: ignore[index]
+    made = mended(called("é"), ids="alphanumeric_9")[0][0].content[1]["id"]  # type: ignore[index]
+    after, _ = mended(called("é"), tool("é"), called(made), tool(made), ids="alphanumeric_9")
+    assert after[2] == called(made)
+    assert after[0] != called(made)
+
+
+def test_made_ids_use_all_letters() -> None:
+    made = {mended(called(f"é{number}"), ids="alphanumeric_9")[0][0].content[1]["id"] for number in range(200)}  # type: ignore[index]
+    assert len(made) == 200
+    assert len(set("".join(made))) == 36

@@ -361,6 +361,21 @@ def test_an_answer_that_would_be_kept_whole_is_bounded() -> None:
     assert fed[-1].cause.code == "event_too_large"
 
 
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (sse(*[b"{torn"] * 1200), "stream_malformed"),
+        (b"data: " + b"x" * (17 << 20), "event_too_large"),
+        (sse(b'{"text": ' + b"[" * 600 + b"]" * 600 + b"}"), "stream_malformed"),
+    ],
+    ids=["malformed pieces", "one endless event", "nested too deeply"],
+)
+def test_a_flood_ends_the_answer(body: bytes, code: str) -> None:
+    format_ = described()
+    pieces = [body[start : start + 65536] for start in range(0, len(body), 65536)]
+    assert told(format_, pieces) == [code]
+
+
 scalars = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.sampled_from(["", "a", "stop", "error", "\ud83d", "{"]))
 nonsense = st.recursive(
     scalars, lambda inner: st.one_of(st.lists(inner, max_size=2), st.dictionaries(st.sampled_from("ab0"), inner, max_size=2)), max_leaves=4

@@ -252,6 +252,11 @@ def test_what_only_openai_has_words_for_reaches_only_its_likes() -> None:
     assert not body_to(ANTHROPIC, request).keys() & more.keys()
 
 
+def test_the_most_tokens_are_said_once_whatever_the_provider_calls_them() -> None:
+    request = asked(max_tokens=5, max_output_tokens=99_999)
+    assert body_to(OPENAI, request, quirks=Quirks(max_tokens_field="max_output_tokens"))["max_output_tokens"] == 5
+
+
 def test_a_whole_request_reaches_an_openai_provider_as_it_was() -> None:
     said = {
         "model": "m",

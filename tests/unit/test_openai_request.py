@@ -14,6 +14,7 @@ from gateway.formats.openai import OPENAI, models
 PNG = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVBORw0KGgo="}}
 PNG_PART = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
 USE = {"type": "tool_use", "id": "call_a", "name": "shot", "input": {"x": 1}}
+OFF = {"type": "disabled"}
 CALL = {"id": "call_a", "type": "function", "function": {"name": "shot", "arguments": '{"x":1}'}}
 
 
@@ -368,6 +369,18 @@ def test_user_and_assistant_take_turns_where_a_row_says_so() -> None:
     assert sent[1]["content"] == "b\n\nc"
     assert sent[2]["content"].endswith("</system-reminder>\n\ne")
     assert len(messages(*said)) == len(said)
+
+
+def test_no_empty_text_stands_beside_an_image() -> None:
+    assert messages(("user", ""), ("user", [PNG]), alternating=True) == [{"role": "user", "content": [PNG_PART]}]
+    shot = messages(("assistant", [USE]), ("user", [result([PNG])]), ("user", ""))
+    assert shot[-1] == {"role": "user", "content": [PNG_PART]}
+
+
+def test_a_turn_gets_its_filler_where_thinking_is_asked_for_or_was_done() -> None:
+    said = {"messages": [{"role": "assistant", "content": [USE]}, {"role": "user", "content": [result("ok")]}]}
+    for asked, filler in (({}, None), ({"effort": "low"}, " "), ({"thinking": {"type": "adaptive"}}, " "), ({"thinking": OFF}, None)):
+        assert body({**said, **asked}, echo_reasoning="tool_turns")["messages"][0].get("reasoning_content") == filler
 
 
 @pytest.mark.parametrize(

@@ -92,8 +92,8 @@ def test_the_screen_has_both_base_urls_and_how_to_point_a_gateway_at_them() -> N
     text = screen("127.0.0.1", 9000, "fault=reset", Paint(io.StringIO(), {}))
     assert "  Claude  http://127.0.0.1:9000\n" in text
     assert "  OpenAI  http://127.0.0.1:9000/v1\n" in text
-    assert "ANTHROPIC_API_KEY=any ANTHROPIC_BASE_URL=http://127.0.0.1:9000 make run\n" in text
-    assert "OPENAI_API_KEY=any OPENAI_BASE_URL=http://127.0.0.1:9000/v1 make run\n" in text
+    assert "ANTHROPIC_BASE_URL=http://127.0.0.1:9000 make run\n" in text
+    assert "OPENAI_BASE_URL=http://127.0.0.1:9000/v1 make run\n" in text
     assert "fault=reset for every answer" in text
     assert max(map(len, text.splitlines())) <= 120
     assert text.count("\n") <= 14

@@ -426,6 +426,10 @@ def test_a_mapped_provider_that_is_told_a_model_wants_one_in_models(wired: Wire)
             HOUSE.replace("$prompt", "hi"),
             ["request@: says nothing of the chat: expected one of $messages, $prompt and $transcript somewhere in it"],
         ),
+        (
+            HOUSE.replace("p: $prompt", "$messages: {a: $role}"),
+            ["request@: expected the keys of a body: a $messages with a template of its own stands inside of one"],
+        ),
         (f"{HOUSE}, framing: text", ["text@: has no place in a body that is text (framing: text)"]),
         (f"{HOUSE}, stop_reasons: {{cut: max_tokens}}", ["stop_reasons@: wants finish, a JSON pointer to the values that it explains"]),
     ],

@@ -4,6 +4,7 @@ https://docs.anthropic.com/en/build-with-claude/thinking-troubleshooting, …/ef
 """
 
 import re
+from functools import lru_cache
 
 from gateway.json_text import Json
 
@@ -50,6 +51,7 @@ class Claude:
         return self._line in table and self._release >= table[self._line]
 
 
+@lru_cache(maxsize=256)
 def known(model: str) -> Claude | None:
     found = MODEL.search(model)
     if found is None:

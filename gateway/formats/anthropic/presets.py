@@ -9,9 +9,9 @@ from gateway.formats import Preset, Quirks
 PLAIN = Quirks(later_system="reminder")
 ECHOED = Quirks(later_system="reminder", echo_reasoning="always")
 
-# Bearer: the vendor's page has people set ANTHROPIC_AUTH_TOKEN, which goes there. docs.z.ai/devpack/tool/claude
+# Bearer, for the vendor's own setup (docs.z.ai/scenario-example) writes the key to ANTHROPIC_AUTH_TOKEN.
 ZHIPU = Preset("https://api.z.ai/api/anthropic", PLAIN, auth="bearer")
-# ANTHROPIC_AUTH_TOKEN too: platform.moonshot.ai/docs/guide/agent-support. Thinking models want their reasoning back in every turn.
+# ANTHROPIC_AUTH_TOKEN too: platform.kimi.ai/docs/api/overview. Its thinking models want their reasoning back, as under type openai.
 MOONSHOT = Preset("https://api.moonshot.ai/anthropic", ECHOED, auth="bearer")
 
 PRESETS: dict[str, Preset] = {

@@ -164,11 +164,11 @@ class History:
 
 
 def _alternating(messages: list[Json]) -> list[Json]:
-    """Two messages in a row of a user's, or of an assistant's without calls, as one."""
+    """Two messages in a row of a user's, or of an assistant's, as one. Behind calls stand their results."""
     merged: list[Json] = []
     for message in messages:
         last = merged[-1] if merged else {}
-        if message["role"] not in ("user", "assistant") or last.get("role") != message["role"] or "tool_calls" in last:
+        if message["role"] not in ("user", "assistant") or last.get("role") != message["role"]:
             merged.append(message)
             continue
         merged[-1] = {**last, **message, "content": _joined(last["content"], message["content"])}

@@ -4,6 +4,7 @@ https://platform.openai.com/docs/guides/reasoning, …/latest-model (parameter c
 """
 
 import re
+from functools import lru_cache
 
 # `o3-mini`, `gpt-5`, `gpt-5.1-codex-max`, `openai/gpt-5.2-2025-12-11`; not `gpt-4o`, `gpt-oss-120b`, `gpt-5-chat-latest`.
 MODEL = re.compile(r"(?:.*/)?(?:o(?P<o>\d)|gpt-(?P<major>\d+)(?:\.(?P<minor>\d+))?)(?P<rest>-[a-z0-9.-]+)?")
@@ -12,6 +13,7 @@ SAMPLING = ("temperature", "top_p", "presence_penalty", "frequency_penalty", "lo
 LEVELS = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
 
 
+@lru_cache(maxsize=256)
 def _release(model: str) -> tuple[int, int] | None:
     """(0, n) for the o series; None for a model that does not reason, or is not known."""
     found = MODEL.fullmatch(model)

@@ -15,6 +15,7 @@ import anyio
 import anyio.to_thread
 import pytest
 from langchain_anthropic import ChatAnthropic
+from langchain_anthropic._client_utils import _get_default_async_httpx_client, _get_default_httpx_client
 from langchain_core.messages import BaseMessage, HumanMessage
 from langchain_core.tools import tool
 from pydantic import BaseModel
@@ -39,9 +40,11 @@ async def at(url: str, **options: Any) -> AsyncIterator[ChatAnthropic]:
     try:
         yield model
     finally:
-        # Its httpx clients live as long as the process does.
+        # Its httpx clients live as long as the process does, closed or not, for whoever asks at the same address; and ports come again.
         await model._async_client.close()
         model._client.close()
+        _get_default_async_httpx_client.cache_clear()
+        _get_default_httpx_client.cache_clear()
 
 
 def seen(message: BaseMessage) -> Json:

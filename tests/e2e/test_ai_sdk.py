@@ -9,7 +9,7 @@ from gateway.errors import GatewayError
 from gateway.routing import Streaming, Timeouts
 from gateway.simulator import Cut, Hang
 from tests.e2e.client import Client
-from tests.e2e.provider import BEGUN, ENDING, GOOD, OVERLOADED, REASON, START, STOP, delta, frame, refusal, stream
+from tests.e2e.provider import BEGUN, ENDING, GOOD, OVERLOADED, REASON, START, STOP, WHOLE, delta, frame, refusal, stream
 from tests.e2e.running import provider, running, wiring
 from tests.ui_stream import chunks, fold
 from tests.upstream import ScriptedUpstream, one_after_another
@@ -47,7 +47,7 @@ async def test_a_tool_loop_goes_on_in_the_same_message() -> None:
     thought = {"type": "thinking", "thinking": "hm", "signature": "sig"}
     asking = stream(calls(thought, {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": 1}}))
     async with (
-        ScriptedUpstream(one_after_another(asking, GOOD)) as upstream,
+        ScriptedUpstream(one_after_another(asking, stream(WHOLE.replace(b"msg_1", b"msg_2")))) as upstream,
         running(wiring(provider(upstream.url))) as gateway,
         Client.open(gateway.port) as client,
     ):
@@ -57,7 +57,7 @@ async def test_a_tool_loop_goes_on_in_the_same_message() -> None:
         async with Client.open(gateway.port) as again:
             await again.post({**BODY, "messages": [HI, message], "messageId": message["id"]}, path="/chat")
             answered = fold(chunks(await again.body()), message)
-        assert answered["id"] == message["id"]
+        assert answered["id"] == message["id"] == "msg_1"
         assert [part["type"] for part in answered["parts"]] == ["step-start", "reasoning", "tool-f", "step-start", "text"]
         asked = json.loads(upstream.requests[1].body)["messages"]
         assert asked[1]["content"] == [thought, {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": 1}}]
@@ -87,6 +87,17 @@ async def test_before_the_answer_an_error_is_a_status_and_a_sentence_for_the_scr
         await client.post(BODY, path="/api/chat")
         assert (await client.body()).decode() == "Too many."
         assert (client.status, client.headers["retry-after"]) == (429, "7")
+
+
+async def test_a_body_of_parts_that_is_refused_counts_as_one_wherever_it_was_posted() -> None:
+    async with (
+        ScriptedUpstream(lambda _: GOOD) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        Client.open(gateway.port) as client,
+    ):
+        await client.post({**BODY, "temperature": "hot"}, path="/chat")
+        assert (await client.body()).decode() == "temperature: a number is expected."
+        assert (client.status, (await gateway.record())["format"]) == (400, "ai-sdk")
 
 
 async def test_silence_is_filled_with_comments_before_the_first_word_and_after() -> None:

@@ -143,6 +143,10 @@ def test_the_choice_of_a_tool_is_read_in_either_spelling(given: Any, choice: Jso
     assert asked(tools=[WEATHER], toolChoice=given).tool_choice == asked(tools=[WEATHER], tool_choice=given).tool_choice == choice
 
 
+def test_without_tools_there_is_nothing_to_choose() -> None:
+    assert asked(toolChoice="auto").tool_choice is None
+
+
 def test_what_means_nothing_here_is_left_out_with_a_warning_that_repeats_nothing() -> None:
     assert warnings(HI, sessionToken="secret", other=1) == ("2 keys of the body that mean nothing here were left out",)
     assert warnings(HI, messageId="m", trigger="regenerate-message", id="x") == ()
@@ -402,6 +406,11 @@ def test_a_result_that_another_server_rewrote_is_left_out_with_its_call() -> Non
     said = assistant({**SEARCH, "state": "output-available", "output": [{"url": "https://a"}]}, text("so"))
     assert turns(HI, said)[1:] == [("assistant", "so")]
     assert warnings(HI, said) == ("a call that ran at the provider was left out: its result is not known as it came",)
+
+
+def test_the_result_of_another_call_is_not_taken_for_this_ones() -> None:
+    said = assistant({**SEARCH, "state": "output-available", "output": {**RESULT, "tool_use_id": "s2"}}, text("so"))
+    assert turns(HI, said)[1:] == [("assistant", "so")]
 
 
 def test_a_block_that_no_part_could_show_is_sent_back_as_it_came() -> None:

@@ -354,3 +354,11 @@ def test_a_request_nested_too_deeply_is_refused() -> None:
     for _ in range(100_000):
         deep = [deep]
     assert refused(extra={"deep": deep}).message == "The request is nested too deeply."
+
+
+def test_a_citation_that_another_provider_made_goes_without_its_place_in_the_text() -> None:
+    claudes = {"type": "search_result_location", "source": "https://a.example", "title": None, "cited_text": "", "search_result_index": 0}
+    foreign = {**claudes, "start_index": 3, "end_index": 9}
+    text = {"type": "text", "text": "It is so.", "citations": [foreign, {"type": "char_location", "start_index": 1}]}
+    sent = body([*HI, Message("assistant", [text]), *HI])["messages"][1]["content"]
+    assert sent == [{**text, "citations": [claudes, {"type": "char_location", "start_index": 1}]}]

@@ -183,11 +183,20 @@ def _content(content: Content, path: str, provider: Provider, warnings: Warnings
                 kept.append(_tool_use(block, f"{path}[{number}]"))
             case "tool_result":
                 kept.append(_result_block(block))
+            case "text" if isinstance(block.get("citations"), list):
+                kept.append({**block, "citations": [_citation(citation) for citation in block["citations"]]})
             case "image" if "detail" in block:  # OpenAI's word
                 kept.append({key: value for key, value in block.items() if key != "detail"})
             case _:
                 kept.append(block)
     return kept or ""
+
+
+def _citation(citation: Any) -> Any:
+    """Without the place in the text, which answers of OpenAI's providers have and Claude has no words for."""
+    if not isinstance(citation, dict) or citation.get("type") != "search_result_location":
+        return citation
+    return {key: value for key, value in citation.items() if key not in ("start_index", "end_index")}
 
 
 def _tool_use(block: Json, path: str) -> Json:

@@ -50,8 +50,8 @@ class Verbatim:
 
 def read(data: bytes | str) -> Any:
     """The value; `MalformedJson` if no reading makes one of it, if it has too many values, or is too deep to be written again."""
-    if len(data) > DEEPEST:
-        _refuse_excess(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass"))
+    if len(data) > DEEPEST and (why := excess(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass"))):
+        raise MalformedJson(f"the JSON {why}")
     try:
         return msgspec.json.decode(data)
     except RecursionError as error:
@@ -96,16 +96,16 @@ def _null(constant: str) -> None:
     return None
 
 
-def _refuse_excess(data: bytes) -> None:
-    """Looks at the text, for its values are what takes long. What stands in strings is left out only where it matters."""
+def excess(data: bytes) -> str | None:
+    """Why a text is not to be read, by whatever decoder: for its values are what takes long. What stands in strings is left out only
+    where it matters."""
     few = len(data) <= VALUES_LIMIT or _count(data) <= VALUES_LIMIT
     if few and data.count(b"[") + data.count(b"{") <= DEEPEST:
-        return
+        return None
     outside = _outside_strings(data)
     if not few and (outside is None or _count(outside) > VALUES_LIMIT):
-        raise MalformedJson("the JSON has too many values")
-    if outside is not None and _depth(outside) > DEEPEST:
-        raise MalformedJson("the JSON is nested too deeply")
+        return "has too many values"
+    return "is nested too deeply" if outside is not None and _depth(outside) > DEEPEST else None
 
 
 def _outside_strings(data: bytes) -> bytes | None:

@@ -22,7 +22,7 @@ from gateway.json_text import Json
 _decoder = msgspec.json.Decoder(ChatRequest)
 
 # What msgspec says of a value of the wrong type, in words. Its own message may quote the value.
-AT = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
+AT = " - at `$"
 UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*)`", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(?P<key>\w+)`")
 WRONG = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<got>[^`]+)`")
@@ -47,6 +47,8 @@ BOUNDS = {
 def parse(body: bytes) -> ChatRequest:
     """The request; `RequestRefused` with a sentence that names the field."""
     body = body.removeprefix(b"\xef\xbb\xbf")
+    if why := json_text.excess(body):
+        raise _refused(f"The body {why}")
     try:
         request = _decoder.decode(body)
     except msgspec.ValidationError as error:
@@ -126,8 +128,8 @@ def _is_text(value: Any) -> bool:
 
 def _sentence(said: str) -> str:
     """msgspec's complaint in the caller's words."""
-    found = AT.fullmatch(said)
-    what, path = (found["what"], _shown(found["path"] or "")) if found else (said, "")
+    what, at, path = said.rpartition(AT)
+    what, path = (what, _shown(path.removeprefix(".").removesuffix("`"))) if at else (said, "")
     if unknown := UNKNOWN.fullmatch(what):
         return _unknown_key(path, unknown["key"])
     if missing := MISSING.fullmatch(what):
@@ -143,7 +145,7 @@ def _sentence(said: str) -> str:
 
 def _unknown_key(path: str, key: str) -> str:
     known = Message.__struct_fields__ if path else KNOWN
-    close = get_close_matches(key, known, n=1)
+    close = get_close_matches(_shown(key), known, n=1)  # a long one takes seconds, and is like none of them
     hint = f"; did you mean {close[0]}?" if close else f" (known: {', '.join(known)}; provider-specific ones go under extra)" * (not path)
     return f"{_join(path, _shown(key))}: unknown key{hint}"
 

@@ -13,6 +13,7 @@ from typing import Any, get_args
 
 import msgspec
 
+from gateway import json_text
 from gateway.chat import ChatRequest, Content, Effort, Message, Particulars, Role
 from gateway.errors import RequestRefused
 from gateway.formats import Headers, Parsed
@@ -97,6 +98,8 @@ def _read(body: bytes) -> Json:
     body = body.removeprefix(b"\xef\xbb\xbf")
     if not body.strip():
         raise _invalid("The body is empty: expected a JSON object")
+    if why := json_text.excess(body):
+        raise _invalid(f"The body {why}")
     try:
         said = msgspec.json.decode(body)
     except RecursionError as error:
@@ -255,7 +258,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _unknown(path: str, key: str, known: frozenset[str]) -> RequestRefused:
-    close = get_close_matches(key, known, n=1)
+    close = get_close_matches(_shown(key), known, n=1)  # a long one takes seconds, and is like none of them
     return RequestRefused("invalid_request", f"{_shown(path)}: unknown key{f'; did you mean {close[0]}?' if close else '.'}")
 
 

@@ -103,6 +103,14 @@ def _wait_for(child: subprocess.Popen[bytes], name: str, port: int, log: Path) -
     raise Unusable(f"{name} did not start:\n{log.read_text(errors='replace')[-2000:]}")
 
 
+
+def python(module: str) -> list[str]:
+    """A module run with what requirements/run.txt brings: sniffio comes with the tests' packages, and anyio would ask it eight times a
+    request."""
+    start = "import runpy, sys; sys.modules['sniffio'] = None; runpy.run_module(sys.argv.pop(1), run_name='__main__', alter_sys=True)"
+    return [sys.executable, "-c", start, module]
+
+
 GATEWAY = """\
 providers:
   claude: {{ type: anthropic, base_url: "http://127.0.0.1:{port}", api_key: bench }}
@@ -156,12 +164,12 @@ def everything() -> Iterator[tuple[Process, dict[str, Process]]]:
         upstream = start("upstream", [sys.executable, "-m", "tests.bench.upstream", str(port)], port, LOAD)
         (folder / "gateway.yaml").write_text(GATEWAY.format(port=upstream.port))
         port = free_port()
-        command = [sys.executable, "-m", "gateway", "serve", "--config", str(folder / "gateway.yaml"), "--port", str(port)]
+        command = [*python("gateway"), "serve", "--config", str(folder / "gateway.yaml"), "--port", str(port)]
         gateway = start("gateway", command, port, TESTED)
         port = free_port()
         (folder / "nginx.conf").write_text(NGINX.format(folder=folder, port=port, upstream=upstream.port))
         proxy = start("nginx", [program, "-p", str(folder), "-c", str(folder / "nginx.conf")], port, TESTED)
         port = free_port()
-        command = [sys.executable, "-m", "uvicorn", "tests.bench.naive:app", "--port", str(port)]
+        command = [*python("uvicorn"), "tests.bench.naive:app", "--port", str(port)]
         naive = start("naive", command, port, TESTED, UPSTREAM=f"http://127.0.0.1:{upstream.port}")
         yield upstream, {"gateway": gateway, "nginx": proxy, "naive": naive}

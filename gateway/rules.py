@@ -34,6 +34,9 @@ OFF: tuple[Any, ...] = (
     None, False, "none", [], {}, {"type": "disabled"}, {"enable_thinking": False}, {"enabled": False}, {"effort": "none"},
 )  # fmt: skip
 
+# Where formats other than the vocabulary say how many tokens thinking may take: a number, or an object with one.
+BUDGETS = (("thinking_budget", ""), ("reasoning", "max_tokens"), ("thinking", "budget_tokens"))
+
 # Claude's own tools that the *client* runs, by how their types begin; any other type runs at the provider.
 CLIENT_TOOLS = ("bash_", "text_editor_", "memory_", "computer_", "browser_")
 # What other formats say in words of their own, but the vocabulary too: it passes whatever `extra_allowed` lists.
@@ -74,9 +77,11 @@ def ruled(request: ChatRequest, rules: Rules, alias: str) -> tuple[ChatRequest, 
         changes["system"] = _before(rules.system, request.system)
     most = _most(request, rules)
     if most is not None and most != request.max_tokens:
-        changes |= {"max_tokens": most, "thinking": _within(request.thinking, most)}
+        changes["max_tokens"] = most
         if request.max_tokens is not None:
             warnings.append("max_tokens lowered to the alias's cap")
+    if rules.cap is not None:
+        changes |= _thinking_within(request, rules.cap)
     return structs.replace(request, **changes), warnings
 
 
@@ -91,6 +96,23 @@ def _most(request: ChatRequest, rules: Rules) -> int | None:
 def _budget(thinking: Json | None) -> int:
     budget = (thinking or {}).get("budget_tokens")
     return budget if isinstance(budget, int) else 0
+
+
+def _thinking_within(request: ChatRequest, cap: int) -> Json:
+    """Wherever it is asked for: not every provider counts thinking among the tokens of the answer."""
+    changes: Json = {"thinking": _within(request.thinking, cap), "extra": _lowered(request.extra, cap)}
+    if request.particulars is not UNSET:
+        changes["particulars"] = structs.replace(request.particulars, body=_lowered(request.particulars.body, cap))
+    return changes
+
+
+def _lowered(body: Json, cap: int) -> Json:
+    for key, inner in BUDGETS:
+        value = body.get(key)
+        asked = value.get(inner) if isinstance(value, dict) else value
+        if isinstance(asked, int | float) and asked > cap:
+            body = {**body, key: {**value, inner: cap} if isinstance(value, dict) else cap}
+    return body
 
 
 def _within(thinking: Json | None, most: int) -> Json | None:

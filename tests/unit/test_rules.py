@@ -91,6 +91,21 @@ def test_the_aliass_default_is_for_the_answer_besides_its_thinking(cap: int | No
     assert (request.max_tokens, request.thinking) == (most, {"type": "enabled", "budget_tokens": budget})
 
 
+@pytest.mark.parametrize("said", [{"thinking_budget": 90_000}, {"reasoning": {"max_tokens": 90_000, "exclude": True}}])
+def test_a_budget_in_a_providers_own_words_is_lowered_to_the_cap(said: Json) -> None:
+    lowered = msgspec.json.decode(msgspec.json.encode(said).replace(b"90000", b"4000"))
+    particulars = ruled(openai(max_tokens=10, **said), Rules(cap=4000), "a")[0].particulars
+    assert particulars is not msgspec.UNSET
+    assert particulars.body == lowered
+    assert ruled(native(extra=said), Rules(cap=4000), "a")[0].extra == lowered
+    assert ruled(native(extra=said), Rules(cap=100_000), "a")[0].extra == said
+
+
+def test_a_budget_beyond_the_cap_is_lowered_whatever_the_answer_may_have() -> None:
+    asked = native(max_tokens=4000, thinking={"type": "enabled", "budget_tokens": 90_000})
+    assert ruled(asked, Rules(cap=4000), "a")[0].thinking == {"type": "enabled", "budget_tokens": 2000}
+
+
 def test_a_budget_that_fits_the_cap_stays() -> None:
     thinking = {"type": "enabled", "budget_tokens": 2000}
     assert ruled(native(max_tokens=32_000, thinking=thinking), Rules(cap=4000), "a")[0].thinking == thinking

@@ -47,7 +47,7 @@ SHAPES: dict[Ids, tuple[re.Pattern[str], Callable[[bytes], str]]] = {
 
 @dataclass(eq=False, slots=True)
 class _Call:
-    """`id` as it came in, `sent` as it goes out, and the block that answers it. Each is itself only: they are looked up by thousands."""
+    """`id` as it came in, `sent` as it goes out, and the block that answers it. Each is only itself: a history may hold thousands."""
 
     id: str
     sent: str
@@ -135,13 +135,13 @@ class _Naming:
 
 def _well_formed(numbered: Numbered, start: int, calls: list[_Call], book: _Book) -> int | None:
     """Behind the messages that answer all the calls, and nothing else, before anything else is said; None if they do not."""
-    answered, expected = 0, set(calls)
+    answered, wanted = 0, set(calls)
     for at in range(start, len(numbered)):
         number, message = numbered[at]
         places = [place for place, _ in _results(message)]
         if not places:
             return None
-        if places != list(range(len(places))) or any(book.results.get((number, place)) not in expected for place in places):
+        if places != list(range(len(places))) or any(book.results.get((number, place)) not in wanted for place in places):
             return None
         answered += len(places)
         if answered == len(calls):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway import json_text
-from gateway.chat import ChatRequest, Effort, Message, Role
+from gateway.chat import MOST_MESSAGES, ChatRequest, Effort, Message, Role
 from gateway.errors import GatewayError, RequestRefused
 from gateway.events import NAMES, Event, Ping, UnknownEvent, encode
 from gateway.formats import UNASKED, AnswerFormat, Asked, Headers, Parsed, Refusal
@@ -22,7 +22,7 @@ from gateway.json_text import Json
 _decoder = msgspec.json.Decoder(ChatRequest)
 
 # What msgspec says of a value of the wrong type, in words. Its own message may quote the value.
-AT = " - at `$"
+AT = re.compile(r"(?P<what>.*?)(?: - at `\$\.?(?P<path>.*)`)?", re.DOTALL)
 UNKNOWN = re.compile(r"Object contains unknown field `(?P<key>.*)`", re.DOTALL)
 MISSING = re.compile(r"Object missing required field `(?P<key>\w+)`")
 WRONG = re.compile(r"Expected `(?P<wanted>[^`]+)`, got `(?P<got>[^`]+)`")
@@ -40,23 +40,22 @@ CHOICES = {"role": get_args(Role), "effort": get_args(Effort)}
 FORMATS = ("text", "json_object", "json_schema")
 BOUNDS = {
     "max_tokens": "expected an integer of at least 1",
-    "messages": "expected 1 to 10000 messages",
+    "messages": f"expected 1 to {MOST_MESSAGES} messages",
 }
 
 
 def parse(body: bytes) -> ChatRequest:
     """The request; `RequestRefused` with a sentence that names the field."""
     body = body.removeprefix(b"\xef\xbb\xbf")
-    if why := json_text.excess(body):
-        raise _refused(f"The body {why}")
     try:
+        json_text.refuse_excess(body)
         request = _decoder.decode(body)
+    except json_text.MalformedJson as error:
+        raise _refused(f"The body: {error}") from error
     except msgspec.ValidationError as error:
         raise _refused(_sentence(str(error))) from error
     except msgspec.DecodeError as error:
         raise _refused(_no_json(body, str(error))) from error
-    except RecursionError as error:
-        raise _refused("The body is nested too deeply") from error
     if request.particulars is not UNSET:
         raise _refused(_unknown_key("", "particulars"))
     if request.resumable:
@@ -128,8 +127,8 @@ def _is_text(value: Any) -> bool:
 
 def _sentence(said: str) -> str:
     """msgspec's complaint in the caller's words."""
-    what, at, path = said.rpartition(AT)
-    what, path = (what, _shown(path.removeprefix(".").removesuffix("`"))) if at else (said, "")
+    found = AT.fullmatch(said)
+    what, path = (found["what"], _shown(found["path"] or "")) if found else (said, "")
     if unknown := UNKNOWN.fullmatch(what):
         return _unknown_key(path, unknown["key"])
     if missing := MISSING.fullmatch(what):
@@ -145,7 +144,7 @@ def _sentence(said: str) -> str:
 
 def _unknown_key(path: str, key: str) -> str:
     known = Message.__struct_fields__ if path else KNOWN
-    close = get_close_matches(_shown(key), known, n=1)  # a long one takes seconds, and is like none of them
+    close = get_close_matches(_shown(key), known, n=1)
     hint = f"; did you mean {close[0]}?" if close else f" (known: {', '.join(known)}; provider-specific ones go under extra)" * (not path)
     return f"{_join(path, _shown(key))}: unknown key{hint}"
 

@@ -160,6 +160,7 @@ else:
         **{quirk.name: (_hints[quirk.name], quirk.default) for quirk in fields(Quirks) if quirk.default is not MISSING},
     )
 
+
 def _pointer(value: str) -> str:
     pointer(value)
     return value

@@ -116,7 +116,7 @@ class Gateway:
         request = parsed.request
         answer_format = asks.answer if wished is None else _answer_format(wished)
         record.format = answer_format.name
-        asked = Asked(record.request_id, int(time.time()), request.model, parsed.include_usage, parsed.continues)
+        asked = Asked(record.request_id, int(time.time()), parsed.include_usage, parsed.continues)
         written = _written(answer_format, asked, stream=request.stream)
         model = self._router(who).resolve(request.model)
         request, warnings = ruled(request, model.rules, model.name)

@@ -247,6 +247,10 @@ def test_a_text_is_a_document_that_every_provider_can_read(kind: str) -> None:
             "messages[0].parts[0].mediaType: only images, PDFs and texts can be sent (texts as data: URLs).",
         ),
         ({"type": "file", "mediaType": "text/plain", "url": "data:;base64,?"}, "messages[0].parts[0].url: the data is not base64."),
+        (
+            {"type": "file", "mediaType": "text/plain", "url": "data:," + "%41" * 100_001},
+            "messages[0].parts[0].url: so much escaped data is expected in base64.",
+        ),
         ({"type": "text", "text": 1}, "messages[0].parts[0].text: a string is expected."),
         ({"text": "a"}, "messages[0].parts[0].type: a string is expected."),
     ],

@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.chat import Content, Message
+from gateway.chat import MOST_MESSAGES, Content, Message
 from gateway.deltas import read_input
 from gateway.errors import RequestRefused
 from gateway.events import InvalidInput
-from gateway.formats.openai.parts import refusal, word
+from gateway.formats.fields import refusal
+from gateway.formats.openai.parts import word
 from gateway.json_text import Json
 
-MOST = 10_000  # messages
 DATA_URL = re.compile(r"data:(?P<type>[a-z]+/[a-z0-9.+-]+)(?:;[^,;]*)*;base64,", re.IGNORECASE)
 # What a user's message may hold that has no way through here.
 REFUSED = {"input_audio": "audio", "audio": "audio"}
@@ -23,8 +23,8 @@ WHAT_BLOCKS = "content is a string or a list of parts"
 
 def turns(given: Any, warnings: list[str]) -> list[Message]:
     """`messages`, at least one; `RequestRefused` with the path of what is wrong."""
-    if not isinstance(given, list) or not 1 <= len(given) <= MOST:
-        raise refusal("messages", f"a list of 1 to {MOST} messages is expected")
+    if not isinstance(given, list) or not 1 <= len(given) <= MOST_MESSAGES:
+        raise refusal("messages", f"a list of 1 to {MOST_MESSAGES} messages is expected")
     reading = _Reading(warnings)
     found = [turn for number, message in enumerate(given) for turn in reading.turn(number, message)]
     if not found:

@@ -285,7 +285,7 @@ class ModelSettings(Closed):
         default=None,
         max_length=1000,
         description="The request keys beyond the vocabulary that callers may send, in extra and in other formats; "
-        "by default all, or, where callers have keys, those that the format documents.",
+        "by default all, or, where callers have keys, those that the format documents and that cost nothing extra.",
     )
 
 

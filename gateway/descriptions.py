@@ -69,4 +69,6 @@ def _mistake(found: Finding) -> str:
         return f"unknown placeholder{did_you_mean(f'${found.name}', [f'${name}' for name in found.known])}; a plain $ is written $$"
     if not found.alone:
         return f"expected ${found.name} to stand alone, nothing beside it"
+    if found.speechless:
+        return "says nothing of the chat: expected $text in the template of a turn"
     return ""

@@ -77,6 +77,7 @@ class Preset:
     quirks: Quirks = Quirks()
     auth: Auth | None = None  # None: the format's usual one
     path: str = "/v1"
+    wants: tuple[str, str] | None = None  # a part of an address, and the query parameter without which nobody answers there
 
 
 @dataclass(frozen=True, slots=True)

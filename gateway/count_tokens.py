@@ -81,13 +81,19 @@ class Count:
         if not targets:
             sentence = f"Nothing can count the tokens for model '{self.model.name}': it has no Claude target."
             raise RequestRefused("no_count", sentence)
+        failed: GatewayError | None = None
         with anyio.move_on_after(PATIENCE):
             for target in targets:
                 try:
                     return await self._ask(target)
+                except RequestRefused as error:  # this target cannot be asked such a thing: another may, else the first reason counts
+                    failed = failed or error
                 except UpstreamFailed as error:
-                    if target is targets[-1] or error.cause.before_content == "answer":
-                        raise
+                    failed = error
+                    if error.cause.before_content == "answer":
+                        break
+            assert failed is not None
+            raise failed
         raise UpstreamFailed("upstream_timeout", f"The tokens were not counted within {PATIENCE:g} s.")
 
     async def _ask(self, target: Target) -> Json:

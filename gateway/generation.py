@@ -69,17 +69,21 @@ class Generation:
         decided: Again | Next | GiveUp
         while True:
             tries += 1
+            asked = self._record.provider, self._record.target
             try:
                 return await self._attempt(targets[at], deliver)
             except RequestRefused as error:  # this target cannot be asked such a thing: another may, else the first reason counts
                 self._record.attempts -= 1
                 code, failed, decided = error.cause.code, failed or error, after_refusal(targets, at)
+                tried = self._record.target
+                if self._record.attempts:
+                    self._record.provider, self._record.target = asked  # the one whose failure is told
             except UpstreamFailed as error:
                 if self.said:
                     raise
                 decided = decide(error, targets, at, tries, self._model.retry, random.random())
-                code, failed = error.cause.code, error
-            self._record.warnings.append(f"{self._record.target} failed: {code}")
+                code, failed, tried = error.cause.code, error, self._record.target
+            self._record.warnings.append(f"{tried} failed: {code}")
             match decided:
                 case GiveUp():
                     raise failed

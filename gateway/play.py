@@ -99,7 +99,10 @@ async def _play_steps(steps: tuple[Step, ...], writer: asyncio.StreamWriter, *, 
             case Cut():
                 if chunked:
                     await _write(writer, b"1000\r\n")  # a promise that is not kept
-                writer.write_eof()
+                try:
+                    writer.write_eof()
+                except OSError as error:  # asyncio's own: nobody is connected any more, and it was not seen yet
+                    raise ConnectionResetError from error
                 return False
             case Reset():
                 linger = struct.pack("ii", 1, 0)

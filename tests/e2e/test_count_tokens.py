@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.formats import Quirks
 from gateway.simulator import Hang, Script, Send
 from tests.e2e.client import Client
 from tests.e2e.provider import refusal
@@ -42,6 +43,20 @@ async def test_the_next_claude_target_counts_when_the_first_cannot() -> None:
         assert client.headers["request-id"] == client.headers["x-request-id"]
         assert (len(other.requests), len(busy.requests), len(good.requests)) == (0, 1, 1)
         await gateway.until_idle()
+
+
+async def test_a_target_that_cannot_be_asked_such_a_thing_is_passed_over() -> None:
+    picture = {"type": "image", "source": {"type": "url", "url": "https://a.example/b.png"}}
+    async with (
+        ScriptedUpstream(lambda _: b"") as local,
+        ScriptedUpstream(lambda _: COUNTED) as cloud,
+        running(wiring(provider(local.url, "local"), provider(cloud.url, "cloud", quirks=Quirks(url_sources=True)))) as gateway,
+        Client.open(gateway.port) as client,
+    ):
+        await client.post({"model": "default", "messages": [{"role": "user", "content": [picture]}]}, path="/v1/messages/count_tokens")
+        assert await client.head() == 200
+        assert (await client.json())["input_tokens"] == 7
+        assert not local.requests
 
 
 @pytest.mark.parametrize("body", [b"<html>", b"[]", b'{"input_tokens": "many"}', b'{"x": "' + b"y" * 70_000])

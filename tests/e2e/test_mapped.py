@@ -133,6 +133,7 @@ models: { default: { targets: [TARGETS], retry: { attempts: 1 } } }
     [
         ("claude/m, house/m", refusal(529), 529, "upstream_overloaded"),
         ("house/m, claude/m", refusal(529), 529, "upstream_overloaded"),
+        ("claude/m, house/m, house/n", refusal(529), 529, "upstream_overloaded"),
         ("house/m, claude/m", GOOD, 200, 1),
         ("house/m, house/n", GOOD, 400, "unsupported"),
     ],
@@ -149,6 +150,8 @@ async def test_a_target_that_cannot_be_asked_is_passed_over(
     ):
         await client.send("POST", "/chat", asked("/chat", tools=tools, stream=False))
         answer = json.loads(await client.body())
+        record = await gateway.record()
     assert client.status == status
     assert said == (answer["stats"]["attempts"] if status == 200 else answer["error"]["code"])
     assert [seen.path for seen in upstream.requests] == ([] if status == 400 else ["/v1/messages"])
+    assert record["target"] == ("house/n" if status == 400 else "claude/m")  # whose answer, or failure, was told

@@ -11,7 +11,7 @@ import anyio
 import httpx
 import pytest
 
-from gateway.play import PlayTransport
+from gateway.play import PlayTransport, play
 from gateway.simulator import Cut, Hang, Reset, Script, Send, Wait
 from tests.upstream import Respond, ScriptedUpstream, full_listener, one_after_another, refusing_port, split
 
@@ -24,6 +24,19 @@ HEAD = b"HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ntransfer-encoding: chunk
 @pytest.fixture(params=[False, True], ids=["asyncio", "uvloop"])
 def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": request.param}
+
+
+async def test_a_cut_that_finds_nobody_is_a_lost_connection(anyio_backend: tuple[str, dict[str, Any]]) -> None:
+    if anyio_backend[1]["use_uvloop"]:
+        pytest.skip("uvloop tells nobody")
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as peer:
+        accepted, _ = listener.accept()
+        _, writer = await asyncio.open_connection(sock=accepted)
+        peer.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.close()
+        with pytest.raises(ConnectionResetError):
+            await play(Script(200, (("content-length", "9"),), (), (Cut(),)), writer)
+        writer.transport.abort()
 
 
 class Client:

@@ -2,6 +2,7 @@
 
 import argparse
 import io
+import os
 import sys
 from collections.abc import Sequence
 from importlib import import_module
@@ -49,9 +50,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     try:
         status: int = import_module(f"gateway.commands.{command}").run(given)
+        sys.stdout.flush()
     except ConfigurationError as error:
         print("\n".join(error.lines), file=sys.stderr)
         return 2
+    except BrokenPipeError:
+        # `… | head`: who reads has enough. Python would write what is left once more at its end, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         return 130
     return status

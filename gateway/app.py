@@ -39,6 +39,8 @@ BODY_TIME = 60.0  # seconds in which it must have arrived
 LONGEST_PATH_REPEATED = 200  # characters, in a refusal
 STARTED = int(time.time())
 COUNT = "/v1/messages/count_tokens"
+VERSIONED = ("/v1/messages", COUNT, "/v1/chat/completions", "/v1/models")
+WITHOUT_V1 = frozenset(path.removeprefix("/v1") for path in VERSIONED)
 RESPONSES = "/v1/responses"  # of OpenAI's, which some of its clients ask unless they are told otherwise
 FORMATS: dict[str, RequestFormat] = {**REQUESTS, COUNT: CLAUDE_CLIENT, RESPONSES: OPENAI_CLIENT}  # by path: in which errors are told
 NO_RESPONSES = (
@@ -114,7 +116,7 @@ class Gateway:
         request = parsed.request
         answer_format = asks.answer if wished is None else _answer_format(wished)
         record.format = answer_format.name
-        asked = Asked(record.request_id, int(time.time()), request.model, parsed.include_usage, parsed.continues)
+        asked = Asked(record.request_id, int(time.time()), parsed.include_usage, parsed.continues)
         written = _written(answer_format, asked, stream=request.stream)
         model = self._router(who).resolve(request.model)
         request, warnings = ruled(request, model.rules, model.name)
@@ -256,8 +258,20 @@ async def _http_exception(request: Request, error: Exception) -> Response:
     if error.status_code == 405:
         refusal = _wrong_method(method, path, headers.get("Allow", "another method"))
     else:
-        refusal = RequestRefused("not_here", f"There is nothing at {_shown(path)}: chats are posted to {', '.join(REQUESTS)}.")
+        refusal = RequestRefused("not_here", f"There is nothing at {_shown(path)}: {_remedy(path)}.")
     return _Refusal(refusal, request_id(request.scope), headers)
+
+
+def _remedy(path: str) -> str:
+    """Most who are lost have an SDK whose base URL has a part too few or too many: what it was asked for tells which."""
+    if path in WITHOUT_V1:
+        return "your client's base URL wants /v1 at its end"
+    for right in VERSIONED:
+        if path.endswith(right):
+            return f"take {_shown(path.removesuffix(right))} off your client's base URL, which already asks for {right}"
+    if path.endswith("/chat/completions"):
+        return "the base URL of a client of OpenAI's is this gateway's address and /v1, no more"
+    return f"chats are posted to {', '.join(REQUESTS)}"
 
 
 def _wrong_method(method: str, path: str, right: str) -> RequestRefused:

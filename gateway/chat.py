@@ -3,7 +3,8 @@
 Content blocks, tools and schemas stay JSON: they are the provider's business and travel unharmed.
 """
 
-from typing import Annotated, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, NamedTuple
 
 from msgspec import UNSET, Meta, Struct, UnsetType
 
@@ -13,6 +14,8 @@ Role = Literal["user", "assistant", "system", "tool"]
 Effort = Literal["low", "medium", "high", "xhigh", "max"]
 Positive = Annotated[int, Meta(ge=1)]
 Content = str | list[Json]
+
+MOST_MESSAGES = 10_000
 
 # Keys of a provider's request that the gateway writes itself, whatever the format: what was validated must be what is sent.
 WRITTEN = frozenset({
@@ -44,6 +47,12 @@ class Particulars(Struct, frozen=True):
     betas: tuple[str, ...] = ()
     unvetted: tuple[str, ...] = ()
 
+    @property
+    def left_out(self) -> str:
+        """A warning for the log. It names what is vetted; other keys may be anything that a caller likes to say."""
+        known = ", ".join(key for key in self.body if key not in self.unvetted)
+        return f"what only {self.format} has words for was left out{f': {known}' if known else ''}"
+
 
 class ChatRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """`model`: an alias or `provider/model`; `max_tokens` in tokens; `extra`: provider-specific keys, passed on as they are.
@@ -51,7 +60,7 @@ class ChatRequest(Struct, frozen=True, forbid_unknown_fields=True):
     `particulars` are no key of the vocabulary: only the parsers of other formats set them.
     """
 
-    messages: Annotated[list[Message], Meta(min_length=1, max_length=10_000)]
+    messages: Annotated[list[Message], Meta(min_length=1, max_length=MOST_MESSAGES)]
     model: str = "default"
     system: Content | None = None
     max_tokens: Positive | None = None
@@ -68,3 +77,49 @@ class ChatRequest(Struct, frozen=True, forbid_unknown_fields=True):
     resumable: bool = False
     extra: Json = {}
     particulars: Particulars | UnsetType = UNSET
+
+
+class Place(NamedTuple):
+    """Where a block stands. Written out only for who is told of it: the paths of a deep history are many times as long as itself."""
+
+    outer: "Place | str"
+    step: str
+
+    def __str__(self) -> str:
+        place: Place | str = self
+        steps: list[str] = []
+        while isinstance(place, Place):
+            steps.append(place.step)
+            place = place.outer
+        return "".join([place, *reversed(steps)])
+
+
+def blocks_within(path: str, content: Content) -> Iterator[tuple[Place, Json]]:
+    """The blocks, and those inside them: in a tool's result, and in a document made of blocks."""
+    waiting = [] if isinstance(content, str) else _placed(path, "", content)
+    while waiting:
+        place, block = waiting.pop()
+        yield place, block
+        source = block.get("source")
+        waiting += _placed(place, ".content", block.get("content"))
+        waiting += _placed(place, ".source.content", source.get("content") if isinstance(source, dict) else None)
+
+
+def _placed(outer: Place | str, key: str, blocks: Any) -> list[tuple[Place, Json]]:
+    """Backwards, since the last one is looked at first. One block may stand alone, as in results of Claude's own tools."""
+    if isinstance(blocks, dict):
+        return [(Place(outer, key), blocks)]
+    if not isinstance(blocks, list):
+        return []
+    found = [(Place(outer, f"{key}[{number}]"), block) for number, block in enumerate(blocks) if isinstance(block, dict)]
+    return found[::-1]
+
+
+def fetched(block: Json) -> str | None:
+    """The field of a block by which the provider would have to fetch a URL; None where nothing is to be fetched."""
+    source, image = block.get("source"), block.get("image_url")
+    if isinstance(source, dict) and source.get("type") == "url":
+        return "source"
+    url = image.get("url") if isinstance(image, dict) else image
+    inline = isinstance(url, str) and url[:5].lower() == "data:"
+    return "image_url" if block.get("type") == "image_url" and not inline else None

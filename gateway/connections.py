@@ -82,6 +82,8 @@ def _place(
     if settings.base_url is None and row is not None and row.base_url is None:
         mistakes.append(configuration.mistake((*place, "base_url"), f"is missing: preset {settings.preset} has no address of its own"))
     row = row or NO_PRESET
+    if row.wants and row.wants[0] in (settings.base_url or "") and row.wants[1] not in settings.query:
+        mistakes.append(configuration.mistake((*place, "query"), f"is missing {row.wants[1]}, which an address with {row.wants[0]} wants"))
     # A row's address is called as it stands: not everybody has a /v1.
     return (row, *(_address(kind, settings.base_url, row) if settings.base_url else (row.base_url or "", "http")))
 

@@ -8,10 +8,9 @@ from gateway.settings.mistakes import Place, did_you_mean
 from gateway.settings.schema import ProviderSettings
 
 # Keys of a description, and those of other types that say the same or nothing here.
-OWN = ("url", "request", "framing", "text", "reasoning", "cumulative", "finish", "stop_reasons", "usage", "error", "roles")
+OF_CHUNKS = ("text", "reasoning", "cumulative", "finish", "stop_reasons", "usage", "error")  # a body that is text has no place for them
+OWN = ("url", "request", "framing", "roles", *OF_CHUNKS)
 OTHERS = {"base_url": "; its address is url", "preset": "", "quirks": "", "version": ""}
-# What a body that is text has no place for.
-OF_CHUNKS = ("text", "reasoning", "cumulative", "finish", "stop_reasons", "usage", "error")
 
 
 def misplaced(configuration: Configuration, place: Place, settings: ProviderSettings, mistakes: list[str]) -> None:
@@ -70,4 +69,6 @@ def _mistake(found: Finding) -> str:
         return f"unknown placeholder{did_you_mean(f'${found.name}', [f'${name}' for name in found.known])}; a plain $ is written $$"
     if not found.alone:
         return f"expected ${found.name} to stand alone, nothing beside it"
+    if found.speechless:
+        return "says nothing of the chat: expected $text in the template of a turn"
     return ""

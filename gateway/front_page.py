@@ -19,7 +19,9 @@ PAGE = """<!doctype html>
 <h1>Chat Stream Gateway</h1>
 <p>It is running. Post a chat and watch the answer arrive, event by event:</p>
 <pre><code>curl -N {key}-d '{{"messages":[{{"role":"user","content":"hi"}}]}}' {url}/chat</code></pre>
-<p>The same as plain text: <code>{url}/chat?format=text</code>, or one JSON event a line: <code>?format=ndjson</code>.</p>
+<p>The same as plain text: <code>{url}/chat?format=text</code>, or one JSON event a line: <code>{url}/chat?format=ndjson</code>.</p>
+<p>For other programs, <code>{url}</code> is the base URL of Claude's SDKs, <code>{url}/v1</code> of OpenAI's, and
+<code>{url}/api/chat</code> the <code>api</code> of the AI SDK's <code>useChat</code>.</p>
 <p>Models: {models}</p>
 <p><small><a href="/v1/models">/v1/models</a> · <a href="/healthz">/healthz</a> · <a href="/readyz">/readyz</a> ·
 <a href="/live">/live</a> (finished streams as they happen)</small></p>

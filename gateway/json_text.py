@@ -51,7 +51,7 @@ class Verbatim:
 def read(data: bytes | str) -> Any:
     """The value; `MalformedJson` if no reading makes one of it, if it has too many values, or is too deep to be written again."""
     if len(data) > DEEPEST:
-        _refuse_excess(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass"))
+        refuse_excess(data if isinstance(data, bytes) else data.encode("utf-8", "surrogatepass"))
     try:
         return msgspec.json.decode(data)
     except RecursionError as error:
@@ -78,6 +78,15 @@ def write(value: Any) -> bytes:
     return written.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029").replace(b"\xc2\x85", b"\\u0085")
 
 
+def merged(value: Json, over: Json) -> Json:
+    """`over` wins; objects in both are merged."""
+    whole = dict(value)
+    for key, item in over.items():
+        old = whole.get(key)
+        whole[key] = merged(old, item) if isinstance(old, dict) and isinstance(item, dict) else item
+    return whole
+
+
 def clean(text: str) -> str:
     """Halves of a surrogate pair that stand together become their character, a lone one becomes U+FFFD."""
     try:
@@ -96,8 +105,11 @@ def _null(constant: str) -> None:
     return None
 
 
-def _refuse_excess(data: bytes) -> None:
-    """Looks at the text, for its values are what takes long. What stands in strings is left out only where it matters."""
+def refuse_excess(data: bytes) -> None:
+    """`MalformedJson` for what `read` does not read, whoever reads it: too many values, or too deep.
+
+    Looks at the text, for its values are what takes long. What stands in strings is left out only where it matters.
+    """
     few = len(data) <= VALUES_LIMIT or _count(data) <= VALUES_LIMIT
     if few and data.count(b"[") + data.count(b"{") <= DEEPEST:
         return

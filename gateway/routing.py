@@ -13,6 +13,7 @@ from gateway.rules import NO_RULES, Rules
 # A refusal is one sentence: it names so many names, and so much of what was asked for.
 MOST_NAMES_LISTED = 20
 LONGEST_NAME_REPEATED = 80
+LONGEST_NAME = 256  # characters of a model's: it is remembered, and written into the log
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +101,7 @@ class Router:
         if model := self._models.get(name):
             return model
         provider, _, rest = name.partition("/")  # at the first one only: model names hold slashes
-        if rest and (target := self._providers.get(provider)):
+        if rest and len(name) <= LONGEST_NAME and (target := self._providers.get(provider)):
             return Model(name, (Target(target.provider, target.format, rest),), self._timeouts, self._retry, self._rules)
         raise RequestRefused("unknown_model", self._refusal(name))
 

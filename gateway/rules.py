@@ -10,8 +10,9 @@ from typing import Any, Literal, get_args
 
 from msgspec import UNSET, structs
 
-from gateway.chat import ChatRequest, Content
+from gateway.chat import ChatRequest, Content, Place, blocks_within, fetched
 from gateway.errors import RequestRefused
+from gateway.formats.anthropic.models import LEAST_BUDGET
 from gateway.json_text import Json
 
 Feature = Literal["tools", "server_tools", "thinking", "url_sources"]
@@ -23,21 +24,30 @@ WAYS: dict[str, Feature] = {
     "web_search_options": "server_tools",  # OpenAI
     "plugins": "server_tools",  # OpenRouter
     "search_parameters": "server_tools",  # xAI
-    "enable_search": "server_tools", "search_options": "server_tools",  # DashScope
+    "compound_custom": "server_tools", "search_settings": "server_tools",  # Groq
+    "enable_search": "server_tools", "search_options": "server_tools", "enable_code_interpreter": "server_tools",  # DashScope
     "web_search": "server_tools",  # Zhipu, MiniMax
     "thinking": "thinking", "reasoning_effort": "thinking", "reasoning": "thinking", "include_reasoning": "thinking",
     "enable_thinking": "thinking", "thinking_budget": "thinking", "chat_template_kwargs": "thinking",
+    "prompt_mode": "thinking",  # Mistral
+    "extra_body": "thinking",  # Gemini, on the wire too
 }  # fmt: skip
-# What says of such a key that it is not to be used.
+# What says of such a key that it is not to be used. An empty object is none of it: OpenAI's search is asked for by one.
 OFF: tuple[Any, ...] = (
-    None, False, "none", [], {}, {"type": "disabled"}, {"enable_thinking": False}, {"enabled": False}, {"effort": "none"},
+    None, False, "none", [], {"type": "disabled"}, {"enable_thinking": False}, {"enabled": False}, {"effort": "none"},
+)  # fmt: skip
+
+# Where formats other than the vocabulary say how many tokens thinking, or an answer, may take: a number, or an object with one.
+# llama.cpp's `n_predict` counts more than `max_tokens` beside it; less than zero is no end.
+BUDGETS = (
+    ("thinking_budget", ""), ("reasoning", "max_tokens"), ("thinking", "budget_tokens"),
+    ("n_predict", ""), ("max_completion_tokens", ""), ("max_output_tokens", ""), ("max_new_tokens", ""),
 )  # fmt: skip
 
 # Claude's own tools that the *client* runs, by how their types begin; any other type runs at the provider.
 CLIENT_TOOLS = ("bash_", "text_editor_", "memory_", "computer_", "browser_")
 # What other formats say in words of their own, but the vocabulary too: it passes whatever `extra_allowed` lists.
 SAME = frozenset({"max_tokens", "output_config", "reasoning_effort", "response_format", "thinking"})
-LEAST_BUDGET = 1024  # tokens of thinking, less than which Claude does not take
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +75,56 @@ def ruled(request: ChatRequest, rules: Rules, alias: str) -> tuple[ChatRequest, 
     if len(rules.allow) < len(FEATURES):
         for path, feature in _used(request):
             if feature not in rules.allow:
-                raise _refused(path, f"model '{alias}' allows no {feature}; it allows {_listed(rules.allow)}")
+                raise _refused(str(path), f"model '{alias}' allows no {feature}; it allows {_listed(rules.allow)}")
     for path in _beyond(request, rules):
         raise _refused(path[:70], f"model '{alias}' does not pass this key on; it passes {_passed(rules)}")
     changes: dict[str, Any] = {}
     warnings: list[str] = []
     if rules.system:
         changes["system"] = _before(rules.system, request.system)
-    asked = request.max_tokens
-    if asked is None:
-        changes["max_tokens"] = rules.default or rules.cap
-    elif rules.cap is not None and asked > rules.cap:
-        changes |= {"max_tokens": rules.cap, "thinking": _within(request.thinking, rules.cap)}
-        warnings.append("max_tokens lowered to the alias's cap")
+    most = _most(request, rules)
+    if most is not None and most != request.max_tokens:
+        changes["max_tokens"] = most
+        if request.max_tokens is not None:
+            warnings.append("max_tokens lowered to the alias's cap")
+    if rules.cap is not None:
+        changes |= _thinking_within(request, rules.cap)
     return structs.replace(request, **changes), warnings
+
+
+def _most(request: ChatRequest, rules: Rules) -> int | None:
+    """How many tokens the answer may have; the alias's default is without the thinking that was asked for."""
+    asked = request.max_tokens
+    if asked is None and rules.default is not None:
+        asked = rules.default + max(0, _budget(request.thinking))
+    return rules.cap if asked is None else min(asked, rules.cap or asked)
+
+
+def _budget(thinking: Json | None) -> int:
+    budget = (thinking or {}).get("budget_tokens")
+    return budget if isinstance(budget, int) else 0
+
+
+def _thinking_within(request: ChatRequest, cap: int) -> Json:
+    """Wherever it is asked for: not every provider counts thinking among the tokens of the answer."""
+    changes: Json = {"thinking": _within(request.thinking, cap), "extra": _lowered(request.extra, cap)}
+    if request.particulars is not UNSET:
+        changes["particulars"] = structs.replace(request.particulars, body=_lowered(request.particulars.body, cap))
+    return changes
+
+
+def _lowered(body: Json, cap: int) -> Json:
+    for key, inner in BUDGETS:
+        value = body.get(key)
+        asked = value.get(inner) if isinstance(value, dict) else value
+        if isinstance(asked, int | float) and not 0 <= asked <= cap:
+            body = {**body, key: {**value, inner: cap} if isinstance(value, dict) else cap}
+    return body
 
 
 def _within(thinking: Json | None, most: int) -> Json | None:
     """Thinking has to leave room for an answer: its budget is less than `max_tokens`."""
-    budget = (thinking or {}).get("budget_tokens")
-    if thinking is None or not isinstance(budget, int) or budget < most:
+    if thinking is None or _budget(thinking) < most:
         return thinking
     return {**thinking, "budget_tokens": max(most // 2, LEAST_BUDGET)} if most > LEAST_BUDGET else None
 
@@ -98,7 +138,7 @@ def _before(text: str, system: Content | None) -> Content:
     return [{"type": "text", "text": text}, *system]
 
 
-def _used(request: ChatRequest) -> Iterator[tuple[str, Feature]]:
+def _used(request: ChatRequest) -> Iterator[tuple[Place | str, Feature]]:
     """Each feature that the request uses, and where."""
     for number, tool in enumerate(request.tools):
         yield f"tools[{number}]", "server_tools" if _at_provider(tool) else "tools"
@@ -112,11 +152,15 @@ def _used(request: ChatRequest) -> Iterator[tuple[str, Feature]]:
                 yield f"{path}{key}", WAYS[key]
         if isinstance(config := body.get("output_config"), dict) and config.get("effort") is not None:
             yield f"{path}output_config.effort", "thinking"
-    if isinstance(request.system, list):
-        yield from _used_blocks("system", request.system)
-    for number, message in enumerate(request.messages):
-        if isinstance(message.content, list):
-            yield from _used_blocks(f"messages[{number}].content", message.content)
+    contents: list[tuple[str, Content]] = [("system", request.system or "")]
+    contents += [(f"messages[{number}].content", message.content) for number, message in enumerate(request.messages)]
+    for path, content in contents:
+        for place, block in blocks_within(path, content):
+            if (field := fetched(block)) is not None:
+                yield Place(place, f".{field}"), "url_sources"
+            if block.get("type") == "tool_addition":  # Claude's way to bring a tool in mid-conversation
+                added = block.get("tool")
+                yield place, "server_tools" if not isinstance(added, dict) or _at_provider(added) else "tools"
 
 
 def _at_provider(tool: Json) -> bool:
@@ -133,26 +177,6 @@ def _bodies(request: ChatRequest) -> Iterator[tuple[str, Json]]:
             yield f"messages[{number}].", keys
 
 
-def _used_blocks(path: str, blocks: list[Json]) -> Iterator[tuple[str, Feature]]:
-    waiting: list[tuple[str, Any]] = [(f"{path}[{number}]", block) for number, block in enumerate(blocks)]
-    while waiting:
-        place, block = waiting.pop()
-        match block:
-            case {"source": {"type": "url"}}:
-                yield f"{place}.source", "url_sources"
-            case {"type": "image_url", "image_url": {"url": str(url)} | str(url)} if url[:5].lower() != "data:":
-                yield f"{place}.image_url", "url_sources"
-            case {"type": "tool_addition"}:  # Claude's way to bring a tool in mid-conversation
-                tool = block.get("tool")
-                yield place, "server_tools" if not isinstance(tool, dict) or _at_provider(tool) else "tools"
-            case {"source": {"content": list(parts)}}:
-                waiting += [(f"{place}.source.content[{number}]", part) for number, part in enumerate(parts)]
-            case {"content": list(parts)}:
-                waiting += [(f"{place}.content[{number}]", part) for number, part in enumerate(parts)]
-            case _:
-                pass
-
-
 def _beyond(request: ChatRequest, rules: Rules) -> Iterator[str]:
     """The keys that do not pass."""
     if rules.extra is None and not rules.keyed:
@@ -167,7 +191,7 @@ def _beyond(request: ChatRequest, rules: Rules) -> Iterator[str]:
 
 def _passed(rules: Rules) -> str:
     if rules.extra is None:
-        return "what the format documents; extra_allowed in the configuration names more"
+        return "what the format documents and costs nothing extra; extra_allowed in the configuration names more"
     return ", ".join(sorted(rules.extra)) or "none"
 
 

@@ -1,4 +1,7 @@
-"""Settings become one frozen value that the rest of the gateway is handed; nothing else reads settings, but for connections.py."""
+"""Settings become one frozen value that the rest of the gateway is handed.
+
+Nothing else reads settings, but for connections and descriptions, whose results are parts of it.
+"""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace

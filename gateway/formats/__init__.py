@@ -2,7 +2,8 @@
 
 An `UpstreamFormat` asks a provider and decodes its answer; a `RequestFormat` reads what a client asks and tells it what
 went wrong before the answer; an `AnswerFormat` writes events for a client. Most clients' formats are both of the latter, in
-one object. All of them are pure: bytes and values in, bytes and values out. The registries are dict literals in wiring.py.
+one object. All of them are pure: bytes and values in, bytes and values out. The registries are dict literals: what clients speak in
+wiring.py, what providers speak in connections.py.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -76,6 +77,7 @@ class Preset:
     quirks: Quirks = Quirks()
     auth: Auth | None = None  # None: the format's usual one
     path: str = "/v1"
+    wants: tuple[str, str] | None = None  # a part of an address, and the query parameter without which nobody answers there
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,11 +165,10 @@ BuildCount = Callable[[ChatRequest, Target], UpstreamRequest]
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What an answer repeats of its request. `created` in Unix seconds; `model` as the caller wrote it."""
+    """What an answer repeats of its request. `created` in Unix seconds."""
 
     request_id: str = ""
     created: int = 0
-    model: str = ""
     include_usage: bool = False  # the caller wants the usage in an event of its own, where the format has one
     continues: str | None = None  # the id of the message that the answer is a further part of; "" for one without an id
 
@@ -196,6 +197,11 @@ class Refusal:
     body: bytes
     headers: tuple[tuple[str, str], ...] = ()
     content_type: str = "application/json"
+
+
+def hopeless(error: GatewayError) -> bool:
+    """Whether the status says `retry` to every SDK of Claude's and OpenAI's although nothing would come of it: they have to be told so."""
+    return error.status >= 500 and not error.cause.retryable
 
 
 Headers = Iterable[tuple[bytes, bytes]]

@@ -7,7 +7,7 @@ next answer comes from another provider. What is well-formed already goes out as
 
 import hashlib
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -45,9 +45,9 @@ SHAPES: dict[Ids, tuple[re.Pattern[str], Callable[[bytes], str]]] = {
 }
 
 
-@dataclass(slots=True)
+@dataclass(eq=False, slots=True)
 class _Call:
-    """`id` as it came in, `sent` as it goes out, and the block that answers it."""
+    """`id` as it came in, `sent` as it goes out, and the block that answers it. Each is only itself: a history may hold thousands."""
 
     id: str
     sent: str
@@ -59,7 +59,7 @@ class _Book:
     """All calls of a history, by the message that makes them, and by the original id those that have no result yet."""
 
     by_message: dict[int, list[_Call]] = field(default_factory=dict)
-    unanswered: dict[str, list[_Call]] = field(default_factory=dict)
+    unanswered: dict[str, deque[_Call]] = field(default_factory=dict)
     results: dict[tuple[int, int], _Call] = field(default_factory=dict)  # message and block → the call that it answers
 
 
@@ -102,11 +102,11 @@ def _book(numbered: Numbered, ids: Ids) -> _Book:
         for _, block in _calls(message):
             call = _Call(block["id"], naming(block["id"]))
             book.by_message.setdefault(number, []).append(call)
-            book.unanswered.setdefault(call.id, []).append(call)
+            book.unanswered.setdefault(call.id, deque()).append(call)
         for place, block in _results(message):
             waiting = book.unanswered.get(block["tool_use_id"])
             if waiting:
-                call = waiting.pop(0)
+                call = waiting.popleft()
                 call.result = block
                 book.results[number, place] = call
     return book
@@ -135,13 +135,13 @@ class _Naming:
 
 def _well_formed(numbered: Numbered, start: int, calls: list[_Call], book: _Book) -> int | None:
     """Behind the messages that answer all the calls, and nothing else, before anything else is said; None if they do not."""
-    answered = 0
+    answered, wanted = 0, set(calls)
     for at in range(start, len(numbered)):
         number, message = numbered[at]
         places = [place for place, _ in _results(message)]
         if not places:
             return None
-        if places != list(range(len(places))) or any(book.results.get((number, place)) not in calls for place in places):
+        if places != list(range(len(places))) or any(book.results.get((number, place)) not in wanted for place in places):
             return None
         answered += len(places)
         if answered == len(calls):

@@ -12,7 +12,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway import json_text
-from gateway.chat import ChatRequest, Effort, Message, Role
+from gateway.chat import MOST_MESSAGES, ChatRequest, Effort, Message, Role
 from gateway.errors import GatewayError, RequestRefused
 from gateway.events import NAMES, Event, Ping, UnknownEvent, encode
 from gateway.formats import UNASKED, AnswerFormat, Asked, Headers, Parsed, Refusal
@@ -40,7 +40,7 @@ CHOICES = {"role": get_args(Role), "effort": get_args(Effort)}
 FORMATS = ("text", "json_object", "json_schema")
 BOUNDS = {
     "max_tokens": "expected an integer of at least 1",
-    "messages": "expected 1 to 10000 messages",
+    "messages": f"expected 1 to {MOST_MESSAGES} messages",
 }
 
 
@@ -48,13 +48,14 @@ def parse(body: bytes) -> ChatRequest:
     """The request; `RequestRefused` with a sentence that names the field."""
     body = body.removeprefix(b"\xef\xbb\xbf")
     try:
+        json_text.refuse_excess(body)
         request = _decoder.decode(body)
+    except json_text.MalformedJson as error:
+        raise _refused(f"The body: {error}") from error
     except msgspec.ValidationError as error:
         raise _refused(_sentence(str(error))) from error
     except msgspec.DecodeError as error:
         raise _refused(_no_json(body, str(error))) from error
-    except RecursionError as error:
-        raise _refused("The body is nested too deeply") from error
     if request.particulars is not UNSET:
         raise _refused(_unknown_key("", "particulars"))
     if request.resumable:
@@ -143,7 +144,7 @@ def _sentence(said: str) -> str:
 
 def _unknown_key(path: str, key: str) -> str:
     known = Message.__struct_fields__ if path else KNOWN
-    close = get_close_matches(key, known, n=1)
+    close = get_close_matches(_shown(key), known, n=1)
     hint = f"; did you mean {close[0]}?" if close else f" (known: {', '.join(known)}; provider-specific ones go under extra)" * (not path)
     return f"{_join(path, _shown(key))}: unknown key{hint}"
 

@@ -31,6 +31,7 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
 _KEY = re.compile(r"[\x21-\x7e]+")
 _SHA256 = re.compile(r"[0-9A-Fa-f]{64}")
+_NO_TARGET = "expected provider/model"
 _NO_HASH = "expected the SHA-256 of a key, 64 hexadecimal digits, as `gateway key NAME` writes it"
 
 
@@ -142,6 +143,9 @@ def is_loopback(host: str) -> bool:
 
 
 def _target(value: object) -> object:
+    # Checked here as well, where the place is still what the file has: without a `.target` that nobody wrote.
+    if isinstance(value, str) and not _TARGET.fullmatch(value):
+        raise ValueError(_NO_TARGET)
     return {"target": value} if isinstance(value, str) else value
 
 
@@ -159,6 +163,7 @@ else:
         __doc__=Quirks.__doc__,
         **{quirk.name: (_hints[quirk.name], quirk.default) for quirk in fields(Quirks) if quirk.default is not MISSING},
     )
+
 
 def _pointer(value: str) -> str:
     pointer(value)
@@ -226,7 +231,7 @@ class ProviderSettings(Closed):
 
 
 class TargetSettings(Closed):
-    target: Annotated[str, _matching(_TARGET, "expected provider/model")] = Field(description="provider/model.")
+    target: Annotated[str, _matching(_TARGET, _NO_TARGET)] = Field(description="provider/model.")
 
 
 class ModelTimeouts(Closed):
@@ -280,7 +285,7 @@ class ModelSettings(Closed):
         default=None,
         max_length=1000,
         description="The request keys beyond the vocabulary that callers may send, in extra and in other formats; "
-        "by default all, or, where callers have keys, those that the format documents.",
+        "by default all, or, where callers have keys, those that the format documents and that cost nothing extra.",
     )
 
 

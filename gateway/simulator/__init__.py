@@ -16,7 +16,7 @@ from typing import Any
 
 from gateway.simulator.claude import Claude
 from gateway.simulator.openai import OpenAI
-from gateway.simulator.reply import CREATED, MODELS, compose, prompt, utf8
+from gateway.simulator.reply import CREATED, MODELS, compose, input_tokens, json_of, prompt, utf8
 from gateway.simulator.wishes import FAULTS, Wishes, read_wishes
 
 __all__ = ["FAULTS", "MODELS", "Cut", "Hang", "Pause", "Reset", "Script", "Send", "Step", "Wait", "answer"]
@@ -76,6 +76,8 @@ def answer(path: str, body: bytes, wishes: str = "") -> Script:
         return _script(body, wishes, _CLAUDE)
     if path.endswith("/chat/completions"):
         return _script(body, wishes, _OPENAI)
+    if path.endswith("/v1/messages/count_tokens"):
+        return _count(body, wishes)
     return _document(404, (_CLAUDE if "/v1/messages/" in path else _OPENAI).error(404, f"There is nothing at {path}."))
 
 
@@ -101,6 +103,16 @@ def _script(body: bytes, common: str, wire: Claude | OpenAI) -> Script:
         pieces = [*pieces[: wishes.after], wire.error_event("The simulator was asked for an error.")]
     headers = (("content-type", wire.content_type if stream else "application/json"), (wire.id_header, f"req_{reply.id}"))
     return Script(200, headers, (*_paced(pieces, wishes), *end), before)
+
+
+def _count(body: bytes, common: str) -> Script:
+    """The made-up number that an answer's usage would have; the wishes for every answer hold, those of the text do not."""
+    request = _request(body)
+    if isinstance(request, str):
+        return _document(400, _CLAUDE.error(400, request))
+    if status := read_wishes(common, "", "").status:
+        return _document(status, _CLAUDE.error(status, f"The simulator was asked for {status}."))
+    return _document(200, json_of({"input_tokens": input_tokens(body)}))
 
 
 def _paced(pieces: Sequence[bytes], wishes: Wishes) -> Iterable[Step]:

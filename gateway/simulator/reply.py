@@ -75,8 +75,12 @@ def compose(request: dict[str, Any], wishes: Wishes, body: bytes) -> Reply:
         thinking=THINKING if wishes.thinking and not _thinks_not(request) else (),
         words=tuple(words),
         call=call,
-        input_tokens=max(1, len(body) // 4),
+        input_tokens=input_tokens(body),
     )
+
+
+def input_tokens(body: bytes) -> int:
+    return max(1, len(body) // 4)
 
 
 def prompt(messages: list[dict[str, Any]]) -> str:

@@ -219,6 +219,23 @@ async def test_unknown_place_is_a_404_in_our_format(method: str, path: str) -> N
     assert seen.error["message"].endswith(f": chats are posted to {', '.join(REQUESTS)}.")
 
 
+@pytest.mark.parametrize(
+    ("path", "remedy"),
+    [
+        ("/v1/v1/messages", "take /v1 off your client's base URL, which already asks for /v1/messages"),
+        ("/v1/v1/messages/count_tokens", "take /v1 off your client's base URL, which already asks for /v1/messages/count_tokens"),
+        ("/api/chat/v1/chat/completions", "take /api/chat off your client's base URL, which already asks for /v1/chat/completions"),
+        ("/chat/completions", "your client's base URL wants /v1 at its end"),
+        ("/messages", "your client's base URL wants /v1 at its end"),
+        ("/models", "your client's base URL wants /v1 at its end"),
+        ("/v1/chat/completions/chat/completions", "the base URL of a client of OpenAI's is this gateway's address and /v1, no more"),
+    ],
+)
+async def test_who_has_a_wrong_base_url_is_told_the_right_one(path: str, remedy: str) -> None:
+    seen = await sent("POST", path)
+    assert (seen.status, seen.error["message"]) == (404, f"There is nothing at {path}: {remedy}.")
+
+
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT"])
 @pytest.mark.parametrize("path", ["/chat", "/", "/healthz", "/readyz", "/v1/models", "/live"])
 async def test_wrong_method_is_a_405_in_our_format(method: str, path: str) -> None:

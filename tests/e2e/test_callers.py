@@ -85,7 +85,10 @@ async def test_front_page_shows_where_the_key_goes(wired: Any) -> None:
         assert b"curl -N -H 'Authorization: Bearer KEY' -d '{" in await client.body()
     async with running(wiring()) as gateway, Client.open(gateway.port) as client:
         await client.send("GET", "/")
-        assert b"curl -N -d '{" in await client.body()
+        page = await client.body()
+        assert b"curl -N -d '{" in page
+        for path in ("", "/chat?format=text", "/chat?format=ndjson", "/v1", "/api/chat"):
+            assert f"<code>http://127.0.0.1{path}</code>".encode() in page
 
 
 async def test_a_page_can_read_its_401_and_ask_before_without_a_key(wired: Any) -> None:

@@ -432,6 +432,34 @@ async def test_a_gateway_that_is_not_there_is_an_error_of_ours() -> None:
             assert client.headers["retry-after"] == "2"
 
 
+PAGE = json.dumps({"messages": [{"id": "q", "role": "user", "parts": [{"type": "text", "text": "Hello?"}]}]}).encode()
+
+
+async def test_a_page_with_use_chat_is_refused_in_one_sentence_to_show() -> None:
+    with refusing_port() as closed:
+        async with nginx(closed) as proxy:
+            for length, status, sentence, later in (
+                (len(PAGE), 502, b"The gateway cannot be reached just now: try again in a few seconds.", "2"),
+                (12 * 2**20, 413, b"The request is larger than 10 MiB: send less history or smaller images.", None),
+            ):
+                async with Client.open(proxy.port) as client:
+                    await client.send("POST", "/api/chat", PAGE, headers={"content-length": str(length)})
+                    assert (await client.head(), await client.body()) == (status, sentence)
+                    assert client.headers["content-type"] == "text/plain; charset=utf-8"
+                    assert (client.headers["cache-control"], client.headers.get("retry-after")) == ("no-store", later)
+                    assert client.headers["x-request-id"]
+
+
+async def test_every_path_of_a_chat_goes_through() -> None:
+    async with behind() as (proxy, _, _):
+        for path, body in (("/chat", json.dumps(ASK).encode()), ("/api/chat", PAGE)):
+            async with Client.open(proxy.port) as client:
+                await client.send("POST", path, body, headers={"content-type": "application/json"})
+                assert (await client.head(), client.headers["content-type"]) == (200, "text/event-stream; charset=utf-8")
+        client, page = await proxy.get("/v1/models/a%2Fb/live")
+        assert (client.status, json.loads(page)["error"]["code"]) == (404, "unknown_model")
+
+
 async def test_a_gateway_that_says_nothing_is_an_error_of_ours() -> None:
     soon = replacing(("proxy_read_timeout    660s;", "proxy_read_timeout 100ms;"))
     async with ScriptedUpstream(lambda _: stream(before=(Hang(),))) as asked, nginx(asked.port, site=soon) as proxy, proxy.chat() as client:

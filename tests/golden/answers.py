@@ -19,7 +19,7 @@ from gateway.formats import AnswerFormat, Asked
 from gateway.wiring import ANSWERS, REQUESTS
 from tests.golden.cases import HERE, STREAMS, read, told, written_down
 
-ASKED = Asked("req_golden", 1_764_500_000, "golden", include_usage=True)
+ASKED = Asked("req_golden", 1_764_500_000, include_usage=True)
 STATS = Stats(120.5, 80.25, 950.0, 41.5, "golden", "golden/golden-model", 1)
 ENDINGS = {"text/event-stream": "sse", "text/plain": "txt", "application/x-ndjson": "ndjson", "application/json": "json"}
 SUFFIXES = (".sse", ".txt", ".ndjson", ".document.json", ".document.txt", ".refusal.http")

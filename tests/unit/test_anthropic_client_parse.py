@@ -71,6 +71,12 @@ def test_more_in_an_output_config_goes_along() -> None:
     assert sent(asked(output_config=config))["output_config"] == config
 
 
+def test_an_effort_is_lowered_whatever_stands_beside_it() -> None:
+    config = {"effort": "max", "task_budget": {"type": "tokens", "total": 9}}
+    built = ANTHROPIC.build(parse(asked(output_config=config)).request, Target(TARGET.provider, ANTHROPIC, "claude-opus-4-5"))
+    assert json.loads(built.body)["output_config"] == config | {"effort": "high"}
+
+
 def test_an_effort_of_tomorrow_goes_along() -> None:
     assert parse(asked(output_config={"effort": "ultra"})).request.effort is None
     assert sent(asked(output_config={"effort": "ultra"}))["output_config"] == {"effort": "ultra"}
@@ -131,7 +137,8 @@ def test_top_k_is_kept_from_a_model_that_refuses_it() -> None:
         (b"", "The body is empty: expected a JSON object."),
         (b"[]", "The body: expected an object."),
         (b'{"model": ', "The body is not JSON."),
-        (b"[" * 100_000, "The body is nested too deeply."),
+        (b"[" * 100_000, "The body: the JSON is nested too deeply."),
+        (b'{"messages":[' + b"[]," * 110_000 + b"[]]}", "The body: the JSON has too many values."),
         (b'{"max_tokens": 1}', "messages: required."),
         (asked(messages=[]), "messages: expected 1 to 10000 messages."),
         (asked(messages="hi"), "messages: expected 1 to 10000 messages."),

@@ -349,11 +349,9 @@ def test_an_image_in_the_request_itself_is_no_url() -> None:
     assert body([Message("user", [block])])["messages"][0]["content"] == [block]
 
 
-def test_a_request_nested_too_deeply_is_refused() -> None:
-    deep: Any = []
-    for _ in range(100_000):
-        deep = [deep]
-    assert refused(extra={"deep": deep}).message == "The request is nested too deeply."
+def test_what_another_formats_client_said_in_its_own_words_is_left_out() -> None:
+    request = build(particulars=Particulars("openai", {"my secret": 1, "seed": 2}, unvetted=("my secret",)))
+    assert request.warnings == ("what only openai has words for was left out: seed",)
 
 
 def test_a_citation_that_another_provider_made_goes_without_its_place_in_the_text() -> None:

@@ -337,6 +337,16 @@ def test_a_terminal_without_unicode_still_gets_its_screen(home: Path) -> None:
     assert "mod?le" in done.stdout
 
 
+@pytest.mark.parametrize("arguments", [["check"], ["schema", "config"], ["key", "web"]])
+def test_a_reader_who_has_enough_is_no_error(arguments: list[str], home: Path) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)  # as `head` does
+    command, environ = [sys.executable, "-m", "gateway", *arguments], {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=home, env=environ, stdout=writing, stderr=subprocess.PIPE, timeout=30)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
 def test_a_table_is_as_wide_as_its_cells() -> None:
     assert table([("a", "bb", "c"), ("aaa", "b", "")]) == ["  a    bb  c", "  aaa  b"]
     assert table([]) == []

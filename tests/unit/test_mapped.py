@@ -169,6 +169,8 @@ def test_extra_and_the_providers_body_are_merged_and_the_templates_keys_are_not_
     provider = Provider("house", "http://h", body={"seed": 7, "top": 1})
     assert built({"m": "$messages"}, chat(extra={"top": 2, "knob": 3}), provider)[0].keys() == {"m", "top", "knob", "seed"}
     assert built({"m": "$messages"}, chat(extra={"top": 2}), provider)[0]["top"] == 1
+    inner = Provider("house", "http://h", body={"o": {"seed": 7}})
+    assert built({"m": "$messages", "o": {"n": "$max_tokens"}}, chat(max_tokens=9), inner)[0]["o"] == {"n": 9, "seed": 7}
     for key in ("m", "stream", "model"):
         with pytest.raises(RequestRefused, match=f"extra.{key}: the gateway writes this key itself"):
             built({"m": "$messages"}, chat(extra={key: 1}))
@@ -314,6 +316,7 @@ BROKEN = UpstreamFailed("interrupted", "The connection broke.")
         (described(text=None), "Schöne Grüße 🎉\n".encode(), [("text", "Schöne Grüße 🎉\n"), "end_turn"]),
         (described(text=None), b"a\xff", [("text", "a\ufffd"), "end_turn"]),
         (described(text=None), b"<htm", [("text", "<htm"), "end_turn"]),
+        (described(text=None), b"\n" * 70 + b"<b>Hello", [("text", "\n" * 70 + "<b>Hello"), "end_turn"]),
         (described(text=None), b"", ["upstream_unavailable"]),
         (described(text=None), b"\n <!DOCTYPE html><p>", ["upstream_unavailable"]),
     ],

@@ -24,6 +24,8 @@ from gateway.events import (
     UnknownEvent,
     decode,
 )
+from gateway.formats import native
+from gateway.formats.anthropic import parse as claude
 from gateway.formats.native import NATIVE, parse
 
 CANARY = "canary-prompt"
@@ -136,6 +138,15 @@ def test_an_unknown_key_without_a_likeness_is_answered_with_the_known_ones() -> 
     assert "max_tokens" in complaint(zzz=1)
 
 
+@pytest.mark.parametrize("read", [native, claude])
+def test_what_an_endless_key_may_have_meant_is_not_searched_for(read: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(read, "get_close_matches", lambda word, *_, **__: asked.append(word) or [])
+    with pytest.raises(RequestRefused):
+        read.parse(b'{"%b": 1, "messages": []}' % (b"k" * 1_000_000))
+    assert len(asked[0]) < 100
+
+
 def test_a_missing_messages_key_is_told() -> None:
     assert refused(b"{}").message == "messages: required."
 
@@ -197,7 +208,8 @@ def test_blocks_and_tools_keep_their_unknown_keys() -> None:
         (b'{"messages":[{"role":"user","content":"a"}],"temperature":NaN}', "The body is not strict JSON: "),
         (b'{"messages":[{"role":"user","content":"a"}],"temperature":1e999}', "temperature: this value cannot be taken."),
         (b'{"messages":[{"role":"user","content":"a"}],"extra":{"a":1e999}}', "extra"),
-        (b'{"extra":{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}}", "The body is nested too deeply."),
+        (b'{"extra":{"a":' + b"[" * 50_000 + b"]" * 50_000 + b"}}", "The body: the JSON is nested too deeply."),
+        (b'{"extra":{"a":[' + b"[]," * 110_000 + b"[]]}}", "The body: the JSON has too many values."),
     ],
 )
 def test_what_is_no_request_is_told_in_a_sentence(body: bytes, sentence: str) -> None:

@@ -1,6 +1,7 @@
 """A request as an OpenAI-compatible provider gets it, and its conversation in the order that providers demand."""
 
 import json
+import time
 from typing import Any
 
 import msgspec
@@ -369,6 +370,13 @@ def test_user_and_assistant_take_turns_where_a_row_says_so() -> None:
     assert sent[1]["content"] == "b\n\nc"
     assert sent[2]["content"].endswith("</system-reminder>\n\ne")
     assert len(messages(*said)) == len(said)
+
+
+def test_thousands_of_messages_in_a_row_are_joined_at_once() -> None:
+    began = time.process_time()
+    sent = messages(*[("user", "x" * 1000)] * 10_000, alternating=True)
+    assert [len(message["content"]) for message in sent] == [10_000 * 1002 - 2]
+    assert time.process_time() - began < 2  # each joined to all before it would copy 50 GB
 
 
 def test_no_empty_text_stands_beside_an_image() -> None:

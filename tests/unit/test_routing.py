@@ -76,6 +76,11 @@ def test_the_refusal_stays_short_whatever_was_asked_for_and_configured() -> None
     assert "m19 and 480 more" in message
 
 
+def test_a_providers_model_has_a_name_and_no_text() -> None:
+    assert router().resolve("local/" + "m" * 250).targets[0].model == "m" * 250
+    assert refusal(router(), "local/" + "m" * 251).cause.code == "unknown_model"
+
+
 def test_a_gateway_without_aliases_says_so() -> None:
     assert "Known: none;" in refusal(router(), "default").message
 

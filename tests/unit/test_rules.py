@@ -1,11 +1,12 @@
 """What an alias lets through, and what it adds."""
 
+import tracemalloc
 from typing import Any
 
 import msgspec
 import pytest
 
-from gateway.chat import ChatRequest
+from gateway.chat import ChatRequest, Message
 from gateway.errors import RequestRefused
 from gateway.formats.anthropic.client import CLAUDE_CLIENT
 from gateway.formats.openai import OPENAI_CLIENT
@@ -65,6 +66,7 @@ def test_the_aliass_text_stands_before_the_callers(own: Any, both: Any) -> None:
         (Rules(default=100), 5000, 5000, False),
         (Rules(default=100, cap=200), None, 100, False),
         (Rules(cap=200), None, 200, False),
+        (Rules(default=300, cap=200), None, 200, False),
         (Rules(cap=200), 200, 200, False),
         (Rules(cap=200), 201, 200, True),
         (Rules(system="x"), None, None, False),
@@ -80,6 +82,34 @@ def test_a_lowered_answer_leaves_thinking_less_room(cap: int, budget: int | None
     asked = native(max_tokens=32_000, thinking={"type": "enabled", "budget_tokens": 30_000})
     thinking = ruled(asked, Rules(cap=cap), "a")[0].thinking
     assert thinking == (budget and {"type": "enabled", "budget_tokens": budget})
+
+
+@pytest.mark.parametrize(("cap", "most", "budget"), [(None, 5000, 4000), (8000, 5000, 4000), (3000, 3000, 1500)])
+def test_the_aliass_default_is_for_the_answer_besides_its_thinking(cap: int | None, most: int, budget: int) -> None:
+    asked = native(thinking={"type": "enabled", "budget_tokens": 4000})
+    request = ruled(asked, Rules(default=1000, cap=cap), "a")[0]
+    assert (request.max_tokens, request.thinking) == (most, {"type": "enabled", "budget_tokens": budget})
+
+
+@pytest.mark.parametrize(
+    "said", [{"thinking_budget": 90_000}, {"reasoning": {"max_tokens": 90_000, "exclude": True}}, {"n_predict": 90_000}]
+)
+def test_a_budget_in_a_providers_own_words_is_lowered_to_the_cap(said: Json) -> None:
+    lowered = msgspec.json.decode(msgspec.json.encode(said).replace(b"90000", b"4000"))
+    particulars = ruled(openai(max_tokens=10, **said), Rules(cap=4000), "a")[0].particulars
+    assert particulars is not msgspec.UNSET
+    assert particulars.body == lowered
+    assert ruled(native(extra=said), Rules(cap=4000), "a")[0].extra == lowered
+    assert ruled(native(extra=said), Rules(cap=100_000), "a")[0].extra == said
+
+
+def test_less_than_zero_is_no_way_around_the_cap() -> None:
+    assert ruled(native(extra={"n_predict": -1}), Rules(cap=4000), "a")[0].extra == {"n_predict": 4000}
+
+
+def test_a_budget_beyond_the_cap_is_lowered_whatever_the_answer_may_have() -> None:
+    asked = native(max_tokens=4000, thinking={"type": "enabled", "budget_tokens": 90_000})
+    assert ruled(asked, Rules(cap=4000), "a")[0].thinking == {"type": "enabled", "budget_tokens": 2000}
 
 
 def test_a_budget_that_fits_the_cap_stays() -> None:
@@ -110,6 +140,9 @@ def said(*blocks: Json) -> list[Json]:
         ("server_tools", claude(container="c1"), "container"),
         ("server_tools", native(extra={"mcp_servers": [{}]}), "extra.mcp_servers"),
         ("server_tools", openai(web_search_options={"a": 1}), "web_search_options"),
+        ("server_tools", openai(web_search_options={}), "web_search_options"),
+        ("server_tools", native(extra={"enable_code_interpreter": True}), "extra.enable_code_interpreter"),
+        ("thinking", openai(extra_body={"google": {"thinking_config": {"thinking_budget": 9}}}), "extra_body"),
         ("server_tools", openai(enable_search=True), "enable_search"),
         ("server_tools", native(messages=said({"type": "tool_addition"})), "messages[0].content[0]"),
         ("thinking", native(thinking={"type": "adaptive"}), "thinking"),
@@ -129,6 +162,10 @@ def said(*blocks: Json) -> list[Json]:
          "messages[0].content[0].image_url"),
         ("url_sources", native(messages=said({"type": "tool_result", "tool_use_id": "t", "content": [PICTURE, IMAGE]})),
          "messages[0].content[0].content[1].source"),
+        ("url_sources", native(messages=said({"type": "tool_result", "tool_use_id": "t", "source": {"content": []}, "content": [IMAGE]})),
+         "messages[0].content[0].content[0].source"),
+        ("url_sources", native(messages=said({"type": "tool_result", "tool_use_id": "t", "content": {"type": "x", "content": [IMAGE]}})),
+         "messages[0].content[0].content.content[0].source"),
         ("url_sources", native(messages=said({"type": "document", "source": {"type": "content", "content": [IMAGE]}})),
          "messages[0].content[0].source.content[0].source"),
     ],
@@ -137,6 +174,19 @@ def test_what_is_not_allowed_is_refused_by_its_field(feature: Feature, request_:
     assert refusal(request_, without(feature)).startswith(f"{path}: model 'shop' allows no {feature}; it allows ")
     others = [other for other in FEATURES if other != feature]
     ruled(request_, without(*others), "shop")
+
+
+def test_looking_for_urls_takes_no_more_than_the_history_does() -> None:
+    content: list[Json] = [{"type": "text", "text": "x"}] * 20_000
+    for _ in range(200):
+        content = [{"type": "tool_result", "tool_use_id": "t", "content": content}]
+    request = ChatRequest([Message("user", content)])
+    tracemalloc.start()
+    try:
+        ruled(request, without("url_sources"), "shop")
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000  # with the path of each block it was three times that
+    finally:
+        tracemalloc.stop()
 
 
 def test_the_refusal_says_what_is_allowed() -> None:
@@ -175,6 +225,8 @@ KEYED = Rules(keyed=True)
         (KEYED, native(extra={"seed": 1}), "extra.seed"),
         (KEYED, openai(service_tier="priority"), "service_tier"),
         (KEYED, openai(models=["a/b"]), "models"),
+        (KEYED, claude(speed="fast"), "speed"),
+        (KEYED, claude(inference_geo="us"), "inference_geo"),
         (Rules(extra=frozenset({"seed"}), keyed=True), native(extra={"seed": 1, "models": []}), "extra.models"),
         (Rules(extra=frozenset({"seed"})), openai(seed=1, presence_penalty=1), "presence_penalty"),
         (Rules(extra=frozenset()), claude(top_k=5), "top_k"),
@@ -192,6 +244,7 @@ def test_a_key_that_may_not_pass_is_refused_by_its_name(rules: Rules, request_: 
         (KEYED, claude(top_k=5, service_tier="auto", max_tokens=0)),
         (Rules(extra=frozenset({"seed"}), keyed=True), native(extra={"seed": 1})),
         (Rules(extra=frozenset({"models"}), keyed=True), openai(models=["a"])),
+        (Rules(extra=frozenset({"speed"}), keyed=True), claude(speed="fast")),
         (Rules(extra=frozenset()), claude(max_tokens=0, output_config={"effort": "tomorrow"})),
         (Rules(extra=frozenset()), openai(reasoning_effort="minimal", response_format={
             "type": "json_schema", "json_schema": {"name": "x", "schema": {}, "description": "y"}})),

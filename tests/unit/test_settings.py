@@ -440,7 +440,7 @@ def test_anchors_and_merge_keys_work(read: Read) -> None:
             1,
             "the gateway writes this key itself: no caller can send another one past it",
         ),
-        ("models:\n  d:\n    targets:\n      - a/b\n      - claude", "models.d.targets[1].target", 5, "expected provider/model"),
+        ("models:\n  d:\n    targets:\n      - a/b\n      - claude", "models.d.targets[1]", 5, "expected provider/model"),
         ("models: {'a b': {targets: [a/b]}}", "models.a b", 1, "expected a name without spaces, at most 128 characters"),
         ("server: {port: http}", "server.port", 1, "expected a whole number"),
         ("server: {port: 1.5}", "server.port", 1, "expected a whole number"),

@@ -356,11 +356,19 @@ def test_a_query_does_not_hide_the_path() -> None:
     assert claude_message(answer("/v1/messages?beta=true", b'{"messages":[{"role":"user","content":"hi"}],"stream":true}'))
 
 
-@pytest.mark.parametrize(("path", "key"), [("/v1/messages/count_tokens", "type"), ("/v1/embeddings", "error")])
+@pytest.mark.parametrize(("path", "key"), [("/v1/messages/batches", "type"), ("/v1/embeddings", "error")])
 def test_other_paths_are_not_found(path: str, key: str) -> None:
     script = answer(path, b"{}")
     assert script.status == 404
     assert key in json.loads(body(script))
+
+
+def test_tokens_are_counted_as_an_answer_counts_them() -> None:
+    asked = b'{"messages":[{"role":"user","content":"hi, how are you?"}]}'
+    counted = json.loads(body(answer("/v1/messages/count_tokens", asked)))
+    assert counted == {"input_tokens": json.loads(body(answer("/v1/messages", asked)))["usage"]["input_tokens"]}
+    assert answer("/v1/messages/count_tokens", b"{}").status == 400
+    assert answer("/v1/messages/count_tokens", asked, "fault=status:529").status == 529
 
 
 @BOTH

@@ -269,6 +269,14 @@ def test_azure_is_reached_at_its_v1_path_or_at_a_deployment(wired: Wire, written
     assert (provider.base_url, provider.credentials, provider.query) == (base_url, (("api-key", "k"),), {"api-version": "2024-10-21"})
 
 
+def test_azures_deployments_want_a_version(wired: Wire) -> None:
+    """Without one Azure says no more than that there is nothing."""
+    address = "https://r.openai.azure.com/openai/deployments/d"
+    assert mistakes(wired, f"providers: {{a: {{type: openai, preset: azure, base_url: '{address}', api_key: k}}}}") == [
+        "providers.a.query (gateway.yaml line 1): is missing api-version, which an address with /openai/deployments/ wants"
+    ]
+
+
 @pytest.mark.parametrize(("kind", "preset"), ROWS)
 def test_a_presets_address_is_called_as_it_stands(wired: Wire, kind: str, preset: str) -> None:
     """Not everybody has a /v1."""
@@ -423,11 +431,19 @@ def test_a_mapped_provider_that_is_told_a_model_wants_one_in_models(wired: Wire)
             ],
         ),
         (
+            HOUSE.replace("$prompt", "{$messages: {a: $role}}"),
+            ["request.p@: says nothing of the chat: expected $text in the template of a turn"],
+        ),
+        (
+            HOUSE.replace("$prompt", "{$messages: hi}"),
+            ["request.p@: says nothing of the chat: expected $text in the template of a turn"],
+        ),
+        (
             HOUSE.replace("$prompt", "hi"),
             ["request@: says nothing of the chat: expected one of $messages, $prompt and $transcript somewhere in it"],
         ),
         (
-            HOUSE.replace("p: $prompt", "$messages: {a: $role}"),
+            HOUSE.replace("p: $prompt", "$messages: {a: $text}"),
             ["request@: expected the keys of a body: a $messages with a template of its own stands inside of one"],
         ),
         (f"{HOUSE}, framing: text", ["text@: has no place in a body that is text (framing: text)"]),

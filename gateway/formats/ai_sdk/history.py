@@ -10,18 +10,20 @@ import binascii
 import re
 from collections.abc import Iterator
 from typing import Any, TypeGuard
-from urllib.parse import unquote_to_bytes
 
 from gateway import json_text
-from gateway.chat import Content, Message
+from gateway.chat import MOST_MESSAGES, Content, Message
 from gateway.deltas import read_input
 from gateway.errors import RequestRefused
 from gateway.events import InvalidInput
+from gateway.formats import fields
 from gateway.formats.ai_sdk import terms
+from gateway.formats.fields import refusal
 from gateway.json_text import Json
 
-MOST = 10_000  # messages
 DATA_URL = re.compile(r"data:(?P<type>[a-z]+/[a-z0-9.+-]+)?(?:;(?!base64,)[^,;]*)*(?P<base64>;base64)?,", re.IGNORECASE)
+LONGEST_HEAD = 1000  # characters of a data: URL before its data; a pattern that is looked for in megabytes takes seconds
+STRAY = re.compile(rb"%(?![0-9A-Fa-f]{2})")
 TEXTS = re.compile(r"text/.*|application/(json|xml|yaml|x-yaml|toml|javascript|x-ndjson|sql)|.*\+(json|xml)")
 
 NOT_RUN = "The tool was not run."
@@ -35,8 +37,8 @@ UNSEEN = frozenset({"source-url", "source-document", "step-start"})
 
 def turns(given: Any, warnings: list[str]) -> list[Message]:
     """`messages`, at least one; `RequestRefused` with the path of what is wrong."""
-    if not isinstance(given, list) or not 1 <= len(given) <= MOST:
-        raise refusal("messages", "required" if given is None else f"a list of 1 to {MOST} messages is expected")
+    if not isinstance(given, list) or not 1 <= len(given) <= MOST_MESSAGES:
+        raise refusal("messages", "required" if given is None else f"a list of 1 to {MOST_MESSAGES} messages is expected")
     reading = _Reading(given, warnings)
     found = [turn for number, message in enumerate(given) for turn in reading.turn(number, message)]
     if not found:
@@ -63,7 +65,7 @@ class _Reading:
             case "assistant":
                 yield from self._assistant(path, parts, last=number == self._last)
             case "system":
-                texts = [_text(f"{place}.text", part.get("text")) for place, part in parts if part["type"] == "text"]
+                texts = [fields.text(f"{place}.text", part.get("text")) for place, part in parts if part["type"] == "text"]
                 if text := "".join(texts):
                     yield Message("system", text)
             case _:
@@ -86,7 +88,7 @@ class _Reading:
                     if said:
                         yield Message("user", _plain(said))
                 case "text":
-                    if text := _text(f"{place}.text", part.get("text")):
+                    if text := fields.text(f"{place}.text", part.get("text")):
                         blocks.append({**_text_block(text, part), **_citations(part)})
                 case "reasoning":
                     blocks += self._reasoning(place, part)
@@ -102,7 +104,7 @@ class _Reading:
                     self._pass_over(kind)
 
     def _reasoning(self, place: str, part: Json) -> Iterator[Json]:
-        text, theirs = _text(f"{place}.text", part.get("text")), _metadata(part, terms.ANTHROPIC)
+        text, theirs = fields.text(f"{place}.text", part.get("text")), _metadata(part, terms.ANTHROPIC)
         signature, hidden = theirs.get("signature"), theirs.get("redactedData")
         if isinstance(hidden, str) and hidden:
             yield _extended({"type": "redacted_thinking", "data": hidden}, part)
@@ -112,8 +114,9 @@ class _Reading:
 
     def _tool(self, place: str, part: Json, blocks: list[Json], results: list[Json], *, last: bool) -> None:
         dynamic = part["type"] == "dynamic-tool"
-        name = _name(f"{place}.toolName", part.get("toolName")) if dynamic else _name(f"{place}.type", part["type"][len("tool-") :])
-        call_id = _name(f"{place}.toolCallId", part.get("toolCallId"))
+        key, said = ("toolName", part.get("toolName")) if dynamic else ("type", part["type"].removeprefix("tool-"))
+        name = fields.name(f"{place}.{key}", said)
+        call_id = fields.name(f"{place}.toolCallId", part.get("toolCallId"))
         if part.get("state") == "input-streaming":
             self._warn("a call whose arguments broke off was left out")
             return
@@ -141,7 +144,7 @@ class _Reading:
         """What a user sends."""
         match part["type"]:
             case "text":
-                if text := _text(f"{place}.text", part.get("text")):
+                if text := fields.text(f"{place}.text", part.get("text")):
                     yield _text_block(text, part)
             case "file":
                 yield _file(place, part) | _cache_control(part)
@@ -164,7 +167,7 @@ def _result(place: str, part: Json) -> Json:
             output = part.get("output")
             return {"content": output if isinstance(output, str) else json_text.write(output).decode()}
         case "output-error":
-            return {"content": _text(f"{place}.errorText", part.get("errorText")) or NOT_RUN, "is_error": True}
+            return {"content": fields.text(f"{place}.errorText", part.get("errorText")) or NOT_RUN, "is_error": True}
         case "output-denied":
             return {"content": _reason(part) or DENIED, "is_error": True}
         case "approval-requested":
@@ -201,7 +204,7 @@ def _file(place: str, part: Json) -> Json:
         raise refusal(f"{place}.url", "a data: or http(s) URL is expected")
     if not isinstance(kind, str | None):
         raise refusal(f"{place}.mediaType", "a string is expected")
-    data = DATA_URL.match(url)
+    data = DATA_URL.match(url, 0, LONGEST_HEAD)
     if data is None and not url.lower().startswith(terms.URL):
         raise refusal(f"{place}.url", "a data: or http(s) URL is expected; others mean something in the page only")
     kind = (kind or (data and data["type"]) or "").lower().partition(";")[0]
@@ -224,7 +227,7 @@ def _source(place: str, url: str, data: re.Match[str] | None, kind: str) -> Json
 
 
 def _decoded(place: str, url: str, data: re.Match[str]) -> bytes:
-    content = unquote_to_bytes(url[data.end() :])
+    content = _unquoted(place, url[data.end() :].encode("utf-8", "replace"))
     if not data["base64"]:
         return content
     try:
@@ -233,8 +236,13 @@ def _decoded(place: str, url: str, data: re.Match[str]) -> bytes:
         raise refusal(f"{place}.url", "the data is not base64") from error
 
 
-def refusal(path: str, why: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{path}: {why}.")
+def _unquoted(place: str, data: bytes) -> bytes:
+    """Percent-encoded bytes, by the decoder of quoted-printable: urllib's takes a microsecond for each, and a body holds millions."""
+    if b"%" not in data:
+        return data
+    if STRAY.search(data):
+        raise refusal(f"{place}.url", "a percent sign is followed by two hexadecimal digits, or written %25")
+    return binascii.a2b_qp(data.replace(b"=", b"=3D").replace(b"%", b"="))
 
 
 def _parts(path: str, said: Any) -> list[tuple[str, Json]]:
@@ -296,15 +304,3 @@ def _kind(part: Any) -> Any:
 def _list(value: Any, key: str) -> list[Any]:
     found = value.get(key) if isinstance(value, dict) else None
     return found if isinstance(found, list) else []
-
-
-def _text(path: str, given: Any) -> str:
-    if not isinstance(given, str | None):
-        raise refusal(path, "a string is expected")
-    return given or ""
-
-
-def _name(path: str, given: Any) -> str:
-    if not isinstance(given, str) or not given:
-        raise refusal(path, "a name is expected")
-    return given

@@ -11,11 +11,11 @@ from typing import Any, get_args
 
 import msgspec
 
-from gateway import json_text
 from gateway.chat import ChatRequest, Content, Effort, Message
 from gateway.errors import RequestRefused
-from gateway.formats import Parsed
-from gateway.formats.ai_sdk.history import refusal, turns
+from gateway.formats import Parsed, fields
+from gateway.formats.ai_sdk.history import turns
+from gateway.formats.fields import refusal
 from gateway.json_text import Json
 from gateway.usage import token_count
 
@@ -54,8 +54,8 @@ def is_use_chat(body: bytes) -> bool:
 
 def parse(body: bytes) -> Parsed:
     """The request; `RequestRefused` with a sentence that names the field."""
-    said = _object(body)
-    if _flag("resumable", said.get("resumable")):
+    said = fields.whole(body)
+    if fields.flag("resumable", said.get("resumable")):
         raise RequestRefused("unsupported", "resumable: streams that survive a disconnect are not available here.")
     warnings: list[str] = []
     settings = said | {key: value for key, value in _inner(said, "callSettings").items() if key not in said}
@@ -64,7 +64,7 @@ def parse(body: bytes) -> Parsed:
     tools = _tools(said.get("tools"))
     request = ChatRequest(
         messages=messages,
-        model=_text("model", said.get("model") or _inner(said, "config").get("modelName")) or "default",
+        model=fields.text("model", said.get("model") or _inner(said, "config").get("modelName")) or "default",
         system=_system(said.get("system")),
         max_tokens=_max_tokens(settings),
         temperature=_number(settings, "temperature"),
@@ -76,7 +76,7 @@ def parse(body: bytes) -> Parsed:
         effort=_effort(said.get("effort")),
         response_format=_response_format(said.get("response_format")),
         metadata=_metadata(said.get("metadata")),
-        stream=_flag("stream", said.get("stream")) is not False,
+        stream=fields.flag("stream", said.get("stream")) is not False,
         extra=_extra(said.get("extra")),
     )
     if ignored := said.keys() - READ:
@@ -93,18 +93,6 @@ def _continues(said: Json) -> str | None:
             return ""
         case _:
             return None
-
-
-def _object(body: bytes) -> Json:
-    if not body.strip():
-        raise RequestRefused("invalid_request", "The body is empty: expected a JSON object.")
-    try:
-        said = json_text.read(body)
-    except json_text.MalformedJson as error:
-        raise RequestRefused("invalid_request", "The body is not JSON, or it is too deep or has too many values.") from error
-    if not isinstance(said, dict):
-        raise RequestRefused("invalid_request", "The body: a JSON object is expected.")
-    return said
 
 
 def _system(given: Any) -> Content | None:
@@ -222,22 +210,7 @@ def _first(said: Json, *names: str) -> tuple[str, Any]:
 
 
 def _number(settings: Json, *names: str) -> float | None:
-    path, given = _first(settings, *names)
-    if given is not None and (isinstance(given, bool) or not isinstance(given, int | float)):
-        raise refusal(path, "a number is expected")
-    return given
-
-
-def _flag(path: str, given: Any) -> bool | None:
-    if not isinstance(given, bool | None):
-        raise refusal(path, "true or false is expected")
-    return given
-
-
-def _text(path: str, given: Any) -> str:
-    if not isinstance(given, str | None):
-        raise refusal(path, "a string is expected")
-    return given or ""
+    return fields.number(*_first(settings, *names))
 
 
 def _shown(name: str) -> str:

@@ -28,12 +28,11 @@ from gateway.events import (
     UnknownEvent,
     encode,
 )
-from gateway.formats import UNASKED, AnswerFormat, Asked, Headers, Parsed, Refusal
+from gateway.formats import UNASKED, AnswerFormat, Asked, Headers, Parsed, Refusal, hopeless
 from gateway.formats.anthropic.parse import NAME, parse
 from gateway.formats.whole import Document
 from gateway.json_text import Json
 
-RETRIED = 500  # from this status on the SDKs ask again, and at 408, 409 and 429
 UNASKED_FOR = frozenset({"estimated"})  # keys of a usage that are the gateway's own
 TOLD_ONCE = frozenset({"cache_creation", "service_tier", "inference_geo"})  # keys of a usage that Claude tells in message_start alone
 OWN_IN_MESSAGE = frozenset({"raw_stop_reason", "stats"})  # and of a message
@@ -59,7 +58,7 @@ class ClaudeClient:
         if message is not None:
             body["partial_message"] = message
         headers = [("request-id", request_id)]
-        if error.status >= RETRIED and not error.cause.retryable:
+        if hopeless(error):
             headers.append(("x-should-retry", "false"))
         return Refusal(error.status, json_text.write(body), tuple(headers))
 

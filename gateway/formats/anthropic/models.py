@@ -38,7 +38,7 @@ EFFORT: Since = {"opus": (4, 5), "sonnet": (4, 6), "haiku": (5, 0), "fable": (0,
 MAX_EFFORT: Since = {"opus": (4, 6), "sonnet": (4, 6), "haiku": (5, 0), "fable": (0, 0)}
 XHIGH_EFFORT: Since = {"opus": (4, 7), "sonnet": (5, 0), "haiku": (5, 0), "fable": (0, 0)}
 
-LEAST_BUDGET = 1024  # tokens of thinking
+LEAST_BUDGET = 1024  # tokens of thinking; less is refused
 
 
 class Claude:

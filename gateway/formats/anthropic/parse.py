@@ -13,13 +13,13 @@ from typing import Any, get_args
 
 import msgspec
 
-from gateway.chat import ChatRequest, Content, Effort, Message, Particulars, Role
+from gateway import json_text
+from gateway.chat import MOST_MESSAGES, ChatRequest, Content, Effort, Message, Particulars, Role
 from gateway.errors import RequestRefused
 from gateway.formats import Headers, Parsed
 from gateway.json_text import Json
 
 NAME = "anthropic"
-MOST_MESSAGES = 10_000
 MOST_BETAS = 50
 DATED = re.compile(r"([a-z0-9-]+?)-(?:\d{4}-\d{2}-\d{2}|\d{8})")
 
@@ -34,6 +34,7 @@ PASSED = frozenset({
     "cache_control", "compaction", "container", "context_management", "diagnostics", "fallbacks", "inference_geo", "mcp_servers",
     "output_config", "service_tier", "speed", "top_k",
 })  # fmt: skip
+COSTLY = frozenset({"inference_geo", "speed"})  # of these, what makes the same answer dearer
 PASSED_IN_MESSAGES = frozenset({"clear_at", "output_config"})  # of a system message in mid-conversation
 
 # Beta features of the Messages API, without their dates: https://docs.anthropic.com/en/api/beta-headers
@@ -69,9 +70,11 @@ def parse(body: bytes, headers: Headers = ()) -> Parsed:
         passed["max_tokens"], max_tokens = 0, None
     messages, rest = _messages(said.get("messages"))
     effort, response_format = _output(passed.get("output_config"))
-    if passed.get("output_config") == {key: value for key, value in (("effort", effort), ("format", response_format)) if value}:
-        del passed["output_config"]  # every upstream knows it
-    particulars = Particulars(NAME, passed, rest, _betas(headers, warnings))
+    if isinstance(config := passed.pop("output_config", None), dict):
+        known = {"effort": effort, "format": response_format}  # every upstream knows them
+        if further := {key: value for key, value in config.items() if value is None or value != known.get(key)}:
+            passed["output_config"] = further
+    particulars = Particulars(NAME, passed, rest, _betas(headers, warnings), tuple(key for key in passed if key in COSTLY))
     request = ChatRequest(
         messages=messages,
         model=_take(said, "model", str, "a string", "default"),
@@ -98,9 +101,10 @@ def _read(body: bytes) -> Json:
     if not body.strip():
         raise _invalid("The body is empty: expected a JSON object")
     try:
+        json_text.refuse_excess(body)
         said = msgspec.json.decode(body)
-    except RecursionError as error:
-        raise _invalid("The body is nested too deeply") from error
+    except json_text.MalformedJson as error:
+        raise _invalid(f"The body: {error}") from error
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         place = re.search(r"\(byte \d+\)", str(error))
         raise _invalid(f"The body is not JSON{f' {place[0]}' if place else ''}") from error
@@ -255,7 +259,7 @@ def _is_text(value: Any) -> bool:
 
 
 def _unknown(path: str, key: str, known: frozenset[str]) -> RequestRefused:
-    close = get_close_matches(key, known, n=1)
+    close = get_close_matches(_shown(key), known, n=1)
     return RequestRefused("invalid_request", f"{_shown(path)}: unknown key{f'; did you mean {close[0]}?' if close else '.'}")
 
 

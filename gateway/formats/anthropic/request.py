@@ -4,15 +4,12 @@ Content blocks go out as they came in: a signature is valid only with its own te
 is what Claude is known to answer with 400: empty text, thinking that nobody signed, sampling that a model no longer takes.
 """
 
-from collections.abc import Iterator
-from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 from msgspec import UNSET
 
 from gateway import json_text
-from gateway.chat import WRITTEN, ChatRequest, Content, Message, Particulars
+from gateway.chat import WRITTEN, ChatRequest, Content, Message, Particulars, blocks_within, fetched
 from gateway.formats import Provider, Target, UpstreamRequest
 from gateway.formats.anthropic import models
 from gateway.formats.anthropic.options import Warnings, invalid, max_tokens, options
@@ -30,8 +27,27 @@ OWN_KEYS = WRITTEN | {"thinking", "output_config", "effort", "metadata"}
 
 
 def build(request: ChatRequest, target: Target) -> UpstreamRequest:
+    return _posted(request, target, "/v1/messages", None)
+
+
+def build_count(request: ChatRequest, target: Target) -> UpstreamRequest:
+    """How many tokens the request would be (https://docs.anthropic.com/en/api/messages-count-tokens)."""
+    return _posted(request, target, "/v1/messages/count_tokens", COUNTED)
+
+
+def _posted(request: ChatRequest, target: Target, path: str, keys: frozenset[str] | None) -> UpstreamRequest:
+    """With those `keys` of the body, or all."""
     provider, warnings = target.provider, Warnings()
     particulars = _particulars(request, warnings)
+    body = json_text.merged(_body(request, target, particulars, warnings), provider.body)
+    if keys is not None:
+        body = {key: value for key, value in body.items() if key in keys}
+    headers = _headers(provider, particulars.betas)
+    return UpstreamRequest(f"{provider.base_url}{path}", headers, json_text.write(body), tuple(warnings))
+
+
+def _body(request: ChatRequest, target: Target, particulars: Particulars, warnings: Warnings) -> Json:
+    provider = target.provider
     leading = _leading_system(request.messages)
     messages = _messages(request.messages, leading, provider, particulars, warnings)
     if not messages:
@@ -42,44 +58,35 @@ def build(request: ChatRequest, target: Target) -> UpstreamRequest:
     body |= options(request, target, body["max_tokens"], warnings)
     if provider.quirks.prefill == "refuse" and messages[-1]["role"] == "assistant":
         raise invalid("messages: the last one is the assistant's, which this provider does not continue; end with a user message")
-    for key in request.extra:
-        if key in OWN_KEYS:
-            raise invalid(f"extra.{key}: the gateway writes this key itself")
-    if request.extra.get("fallbacks", "default") != "default":
-        # Further models would get around the aliases.
-        raise invalid('extra.fallbacks: only "default" is passed on; further models are the gateway\'s to configure')
-    body |= request.extra
-    body = _merged(body, _sent(particulars, target, warnings))
+    body = json_text.merged(body | _extra(request.extra), _sent(particulars, target, warnings))
     for key in provider.quirks.refuses:
         if body.pop(key, None) is not None:
             warnings.add(f"{key} left out")
-    try:
-        written = json_text.write(_merged(body, provider.body))
-    except RecursionError as error:
-        raise invalid("The request is nested too deeply") from error
-    return UpstreamRequest(f"{provider.base_url}/v1/messages", _headers(provider, particulars.betas), written, tuple(warnings))
+    return body
 
 
-def build_count(request: ChatRequest, target: Target) -> UpstreamRequest:
-    """How many tokens the request would be (https://docs.anthropic.com/en/api/messages-count-tokens)."""
-    whole = build(request, target)
-    body = {key: value for key, value in json_text.read(whole.body).items() if key in COUNTED}
-    return replace(whole, url=f"{whole.url}/count_tokens", body=json_text.write(body))
+def _extra(extra: Json) -> Json:
+    for key in extra:
+        if key in OWN_KEYS:
+            raise invalid(f"extra.{key}: the gateway writes this key itself")
+    if extra.get("fallbacks", "default") != "default":
+        # Further models would get around the aliases.
+        raise invalid('extra.fallbacks: only "default" is passed on; further models are the gateway\'s to configure')
+    return extra
 
 
-def _particulars(request: ChatRequest, warnings: "Warnings") -> Particulars:
+def _particulars(request: ChatRequest, warnings: Warnings) -> Particulars:
     """Claude's own; what another format's client said in its own words is left out."""
     said = request.particulars
     if said is UNSET:
         return NONE
-    if said.format == "anthropic":
+    if said.format == NONE.format:
         return said
-    for key in said.body:
-        warnings.add(f"{key} left out")
+    warnings.add(said.left_out)
     return NONE
 
 
-def _sent(particulars: Particulars, target: Target, warnings: "Warnings") -> Json:
+def _sent(particulars: Particulars, target: Target, warnings: Warnings) -> Json:
     if "top_k" in particulars.body and models.refused_sampling(target.model, target.provider.version, ("top_k",)):
         warnings.add("top_k left out")
         return {key: value for key, value in particulars.body.items() if key != "top_k"}
@@ -229,42 +236,7 @@ def _is_empty_text(block: Any) -> bool:
 
 def _refuse_urls(messages: list[Message]) -> None:
     """A self-hosted provider would fetch the address from inside our network."""
-    everything = (_parts(f"messages[{number}].content", message.content) for number, message in enumerate(messages))
-    for place, part in chain.from_iterable(everything):
-        source, image = part.get("source"), part.get("image_url")
-        if isinstance(source, dict) and source.get("type") == "url":
-            place = f"{place}.source"
-        elif part.get("type") == "image_url" and not _is_data(image["url"] if isinstance(image, dict) and "url" in image else image):
-            place = f"{place}.image_url"
-        else:
-            continue
-        raise invalid(f"{place}: this model takes no URL sources; send the content as base64")
-
-
-def _parts(path: str, content: Content) -> Iterator[tuple[str, Json]]:
-    """The blocks and those inside them: in a tool's result, and in a document made of blocks."""
-    waiting = [] if isinstance(content, str) else [(f"{path}[{number}]", block) for number, block in reversed(list(enumerate(content)))]
-    while waiting:
-        path, block = waiting.pop()
-        yield path, block
-        source = block.get("source")
-        for place, inside in ((f"{path}.content", block.get("content")), (f"{path}.source.content", _at(source, "content"))):
-            if isinstance(inside, list):
-                waiting += [(f"{place}[{number}]", part) for number, part in enumerate(inside) if isinstance(part, dict)]
-
-
-def _at(value: Any, key: str) -> Any:
-    return value.get(key) if isinstance(value, dict) else None
-
-
-def _is_data(url: Any) -> bool:
-    return isinstance(url, str) and url[:5].lower() == "data:"
-
-
-def _merged(body: Json, over: Json) -> Json:
-    """`over` wins; objects in both are merged."""
-    merged = dict(body)
-    for key, value in over.items():
-        old = merged.get(key)
-        merged[key] = _merged(old, value) if isinstance(old, dict) and isinstance(value, dict) else value
-    return merged
+    for number, message in enumerate(messages):
+        for place, block in blocks_within(f"messages[{number}].content", message.content):
+            if (field := fetched(block)) is not None:
+                raise invalid(f"{place}.{field}: this model takes no URL sources; send the content as base64")

@@ -10,6 +10,7 @@ from gateway.events import OPEN_BLOCK, ContentBlockDelta, MessageDelta, MessageS
 from gateway.formats import Provider, Step
 
 PAGES = ("<!doctype html", "<html")
+LONGEST_HEAD = 1024  # characters, nearly all of them blank, that are kept until it is clear whether they begin a page
 
 
 class PlainDecoder:
@@ -46,8 +47,8 @@ class PlainDecoder:
             text = self._head + text
             begun = text.lstrip().lower()
             self._page = self._page or begun.startswith(PAGES)
-            if self._page or any(page.startswith(begun) for page in PAGES):
-                self._head = text[:64]
+            if self._page or (len(text) <= LONGEST_HEAD and any(page.startswith(begun) for page in PAGES)):
+                self._head = "" if self._page else text
                 return []
             self._head = None
         if not text:

@@ -29,7 +29,7 @@ def build(request: ChatRequest, target: Target, description: Description) -> Ups
     for key in request.extra:
         if key in description.request or key in WRITTEN:
             raise RequestRefused("invalid_request", f"extra.{key}: the gateway writes this key itself.")
-    body = {**body, **request.extra, **provider.body}
+    body = json_text.merged(body | request.extra, provider.body)
     headers = {"content-type": "application/json", "accept": ACCEPTED, "accept-encoding": "identity", **dict(provider.credentials)}
     headers |= {name.lower(): value for name, value in provider.headers.items()}
     return UpstreamRequest(provider.base_url, tuple(headers.items()), json_text.write(body), tuple(chat.warnings))
@@ -103,7 +103,7 @@ class _Chat:
         if request.metadata is not None:
             self.warnings.append("metadata was left out")
         if request.particulars is not UNSET:
-            self.warnings.append(f"what only {request.particulars.format} has words for was left out")
+            self.warnings.append(request.particulars.left_out)
 
     def _text(self, path: str, content: str | list[Json]) -> str:
         if isinstance(content, str):

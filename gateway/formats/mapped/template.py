@@ -27,12 +27,14 @@ Place = tuple[str | int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A placeholder at `place`, or what is wrong there: `name` is then none that is `known`, or stands among other text."""
+    """A placeholder at `place`, or what is wrong there: `name` is then none that is `known`, or stands among other text, or is a
+    template for turns that leaves out what they say."""
 
     place: Place
     name: str
     known: tuple[str, ...]
     alone: bool = True
+    speechless: bool = False
 
 
 def findings(template: Any, place: Place = (), known: tuple[str, ...] = PLACEHOLDERS) -> Iterator[Finding]:
@@ -50,7 +52,8 @@ def findings(template: Any, place: Place = (), known: tuple[str, ...] = PLACEHOL
         for key, item in template.items():
             each = key == EACH and known is PLACEHOLDERS
             if each:
-                yield Finding(place, "messages", known, alone=len(template) == 1)
+                speechless = all(found.name == "role" for found in findings(item, place, TURN))
+                yield Finding(place, "messages", known, len(template) == 1, speechless)
             elif key.startswith("$"):
                 yield Finding((*place, key), key[1:], ("messages",) if known is PLACEHOLDERS else ())
             yield from findings(item, (*place, key), TURN if each else known)

@@ -6,6 +6,7 @@ https://platform.openai.com/docs/api-reference/chat
     stream    the answer's bytes → steps                     chunks    what stands in a chunk, wherever a provider put it
     passages · think_tags · tool_calls · citations           one idea each, put together by `stream`
     terms     finish reasons and token counts                presets   lookalikes as data
+    parts     content blocks as parts                        models    what OpenAI's own are known to refuse
 
 And what clients speak that were made for it, the same the other way round:
 

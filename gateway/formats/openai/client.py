@@ -5,15 +5,12 @@ https://platform.openai.com/docs/api-reference/chat
 
 from gateway import json_text
 from gateway.errors import GatewayError
-from gateway.formats import AnswerFormat, Asked, Headers, Parsed, Refusal
+from gateway.formats import UNASKED, AnswerFormat, Asked, Headers, Parsed, Refusal, hopeless
 from gateway.formats.openai import words
 from gateway.formats.openai.completion import Completion
 from gateway.formats.openai.encode import ChunkEncoder
 from gateway.formats.openai.parse import parse
 from gateway.json_text import Json
-
-UNKNOWN = Asked()
-RETRIED = 500  # from this status on the SDKs ask again, and at 408, 409 and 429
 
 
 class OpenAIClient:
@@ -34,17 +31,15 @@ class OpenAIClient:
         body = words.error_body(error.event(request_id, partial=partial).error)
         if message is not None:
             body |= {"partial": True, "partial_message": message}
-        # A status above 499 says `retry` to every SDK: where nothing would come of it, they are told so.
-        hopeless = error.status >= RETRIED and not error.cause.retryable
-        return Refusal(words.status(error), json_text.write(body), (("x-should-retry", "false"),) if hopeless else ())
+        return Refusal(words.status(error), json_text.write(body), (("x-should-retry", "false"),) if hopeless(error) else ())
 
     def headers(self, asked: Asked) -> tuple[tuple[str, str], ...]:
         return ()
 
-    def encoder(self, asked: Asked = UNKNOWN) -> ChunkEncoder:
+    def encoder(self, asked: Asked = UNASKED) -> ChunkEncoder:
         return ChunkEncoder(asked.created, usage=asked.include_usage)
 
-    def document(self, asked: Asked = UNKNOWN) -> Completion:
+    def document(self, asked: Asked = UNASKED) -> Completion:
         return Completion(asked.created)
 
 

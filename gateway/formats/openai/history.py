@@ -7,13 +7,15 @@ in them, so that a result's images follow in a user message.
 """
 
 from collections.abc import Sequence
+from itertools import groupby
 from typing import Any
 
 from gateway import json_text
 from gateway.chat import ChatRequest, Message
 from gateway.formats import Quirks
 from gateway.formats.calls import paired
-from gateway.formats.openai.parts import Parts, as_content, blocks_of, inner_blocks, refusal, string, text_part, word
+from gateway.formats.fields import refusal
+from gateway.formats.openai.parts import Parts, as_content, blocks_of, inner_blocks, string, text_part, word
 from gateway.json_text import Json
 
 # What Kimi takes for reasoning that is missing in a turn; it refuses an empty string.
@@ -164,21 +166,24 @@ class History:
 
 
 def _alternating(messages: list[Json]) -> list[Json]:
-    """Two messages in a row of a user's, or of an assistant's, as one. Behind calls stand their results."""
+    """Messages in a row of a user's, or of an assistant's, as one. Behind calls stand their results."""
     merged: list[Json] = []
-    for message in messages:
-        last = merged[-1] if merged else {}
-        if message["role"] not in ("user", "assistant") or last.get("role") != message["role"]:
-            merged.append(message)
+    for role, row in groupby(messages, key=lambda message: str(message["role"])):
+        said = list(row)
+        if role not in ("user", "assistant"):
+            merged += said
             continue
-        merged[-1] = {**last, **message, "content": _joined(last["content"], message["content"])}
+        whole: Json = {}
+        for message in said:
+            whole |= message
+        merged.append({**whole, "content": _joined([message["content"] for message in said])})
     return merged
 
 
-def _joined(first: str | list[Json] | None, then: str | list[Json] | None) -> str | list[Json] | None:
-    if isinstance(first, list) or isinstance(then, list):
-        return _as_parts(first) + _as_parts(then)
-    return "\n\n".join(text for text in (first, then) if text) or first
+def _joined(contents: list[str | list[Json] | None]) -> str | list[Json] | None:
+    if any(isinstance(content, list) for content in contents):
+        return [part for content in contents for part in _as_parts(content)]
+    return "\n\n".join(text for text in contents if isinstance(text, str) and text) or contents[0]
 
 
 def _as_parts(content: str | list[Json] | None) -> list[Json]:

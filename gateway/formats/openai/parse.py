@@ -10,11 +10,11 @@ from typing import Any, get_args
 
 from msgspec import UNSET
 
-from gateway import json_text
 from gateway.chat import ChatRequest, Effort, Particulars
 from gateway.errors import RequestRefused
-from gateway.formats import Parsed
-from gateway.formats.openai.parts import refusal, word
+from gateway.formats import Parsed, fields
+from gateway.formats.fields import refusal
+from gateway.formats.openai.parts import word
 from gateway.formats.openai.turns import turns
 from gateway.json_text import Json
 from gateway.usage import token_count
@@ -46,7 +46,7 @@ ELSEWHERE = {
 
 def parse(body: bytes) -> Parsed:
     """The request; `RequestRefused` with a sentence that names the field."""
-    said = _object(body)
+    said = fields.whole(body)
     for key, why in ELSEWHERE.items():
         if said.get(key) is not None:
             raise _unsupported(key, why)
@@ -60,10 +60,10 @@ def parse(body: bytes) -> Parsed:
     user = said.get("user")
     request = ChatRequest(
         messages=messages,
-        model=_text("model", said.get("model")) or "default",
+        model=fields.text("model", said.get("model")) or "default",
         max_tokens=_max_tokens(said),
-        temperature=_number("temperature", said.get("temperature")),
-        top_p=_number("top_p", said.get("top_p")),
+        temperature=fields.number("temperature", said.get("temperature")),
+        top_p=fields.number("top_p", said.get("top_p")),
         stop_sequences=_stop(said.get("stop")),
         tools=tools,
         tool_choice=choice,
@@ -71,26 +71,14 @@ def parse(body: bytes) -> Parsed:
         effort=effort,
         response_format=_response_format(said.get("response_format"), more),
         metadata={"user_id": user} if isinstance(user, str) and user else None,
-        stream=_flag("stream", said.get("stream")) or False,
+        stream=fields.flag("stream", said.get("stream")) or False,
         particulars=Particulars("openai", body=more, unvetted=tuple(key for key in more if key not in VETTED)) if more else UNSET,
     )
     options = said.get("stream_options")
     if not isinstance(options, dict | None):
         raise refusal("stream_options", "an object is expected")
-    usage = _flag("stream_options.include_usage", (options or {}).get("include_usage")) or False
+    usage = fields.flag("stream_options.include_usage", (options or {}).get("include_usage")) or False
     return Parsed(request, usage, tuple(warnings))
-
-
-def _object(body: bytes) -> Json:
-    if not body.strip():
-        raise RequestRefused("invalid_request", "The body is empty: expected a JSON object.")
-    try:
-        said = json_text.read(body)
-    except json_text.MalformedJson as error:
-        raise RequestRefused("invalid_request", "The body is not JSON, or it is too deep or has too many values.") from error
-    if not isinstance(said, dict):
-        raise RequestRefused("invalid_request", "The body: a JSON object is expected.")
-    return said
 
 
 def _refuse_lost(said: Json) -> None:
@@ -179,7 +167,7 @@ def _tool(path: str, given: Any) -> Json:
     schema = function.get("parameters")
     if not isinstance(schema, dict | None):
         raise refusal(f"{path}.function.parameters", "an object is expected")
-    tool: Json = {"name": _name(f"{path}.function.name", function.get("name"))}
+    tool: Json = {"name": fields.name(f"{path}.function.name", function.get("name"))}
     if isinstance(function.get("description"), str):
         tool["description"] = function["description"]
     tool["input_schema"] = schema or {"type": "object", "properties": {}}
@@ -215,7 +203,7 @@ def _tool_choice(said: Json, tools: list[Json]) -> tuple[list[Json], Json | None
         if choice is not None and choice["type"] == "any":
             raise refusal("tool_choice", "there are no tools to choose from")
         return tools, None
-    if _flag("parallel_tool_calls", said.get("parallel_tool_calls")) is False and (choice is None or choice["type"] != "none"):
+    if fields.flag("parallel_tool_calls", said.get("parallel_tool_calls")) is False and (choice is None or choice["type"] != "none"):
         choice = {**(choice or {"type": "auto"}), "disable_parallel_tool_use": True}
     return tools, choice
 
@@ -228,30 +216,6 @@ def _allowed(given: Any, tools: list[Json]) -> tuple[list[Json], Any]:
     functions = [one.get("function") for one in listed if isinstance(one, dict)]
     names = {function.get("name") for function in functions if isinstance(function, dict)}
     return [tool for tool in tools if tool["name"] in names], given.get("mode")
-
-
-def _name(path: str, given: Any) -> str:
-    if not isinstance(given, str) or not given:
-        raise refusal(path, "a name is expected")
-    return given
-
-
-def _text(path: str, given: Any) -> str:
-    if not isinstance(given, str | None):
-        raise refusal(path, "a string is expected")
-    return given or ""
-
-
-def _number(path: str, given: Any) -> float | None:
-    if given is not None and (isinstance(given, bool) or not isinstance(given, int | float)):
-        raise refusal(path, "a number is expected")
-    return given
-
-
-def _flag(path: str, given: Any) -> bool | None:
-    if not isinstance(given, bool | None):
-        raise refusal(path, "true or false is expected")
-    return given
 
 
 def _unsupported(path: str, why: str) -> RequestRefused:

@@ -6,8 +6,8 @@ https://platform.openai.com/docs/api-reference/chat/create
 import re
 from typing import Any
 
-from gateway.errors import RequestRefused
 from gateway.formats import Quirks
+from gateway.formats.fields import refusal
 from gateway.json_text import Json
 
 WORD = re.compile(r"[a-z][a-z0-9_.]{0,39}")
@@ -106,10 +106,6 @@ class Parts:
 def word(said: Any) -> str:
     """A word of the vocabulary's kind, as it was said; what is none may be part of a prompt and is not repeated."""
     return repr(said) if isinstance(said, str) and WORD.fullmatch(said) else "other"
-
-
-def refusal(path: str, why: str) -> RequestRefused:
-    return RequestRefused("invalid_request", f"{path}: {why}.")
 
 
 def blocks_of(content: str | list[Json]) -> list[Json]:

@@ -20,7 +20,7 @@ PRESETS: dict[str, Preset] = {
     "openai": Preset("https://api.openai.com/v1", OPENAI),
     # Either the v1 path, or …/openai/deployments/NAME with `query: {api-version: …}`; a header of its own holds the key of both:
     # learn.microsoft.com/azure/foundry/openai/api-version-lifecycle. Reasoning models refuse max_tokens: …/openai/how-to/reasoning
-    "azure": Preset(None, OPENAI, auth="api-key", path="/openai/v1"),
+    "azure": Preset(None, OPENAI, auth="api-key", path="/openai/v1", wants=("/openai/deployments/", "api-version")),
     # Thinking mode answers 400 where a turn with tool calls comes back without its reasoning: api-docs.deepseek.com/guides/thinking_mode
     "deepseek": Preset("https://api.deepseek.com/v1", Quirks(echo_reasoning="tool_turns", thinking="type")),
     # Empty ids on later fragments: help.aliyun.com/zh/model-studio/compatibility-of-openai-with-dashscope

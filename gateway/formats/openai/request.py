@@ -10,9 +10,10 @@ from msgspec import UNSET
 from gateway import json_text
 from gateway.chat import WRITTEN, ChatRequest
 from gateway.formats import Provider, Quirks, Target, UpstreamRequest
+from gateway.formats.fields import refusal
 from gateway.formats.openai import models
 from gateway.formats.openai.history import History
-from gateway.formats.openai.parts import refusal, word
+from gateway.formats.openai.parts import word
 from gateway.formats.openai.stream import OpenAIDecoder
 from gateway.json_text import Json
 
@@ -65,12 +66,12 @@ class OpenAIFormat:
             if request.particulars.format == self.name:
                 body |= {key: value for key, value in request.particulars.body.items() if key != quirks.max_tokens_field}
             else:
-                warnings.append(f"what only {request.particulars.format} has words for was left out")
+                warnings.append(request.particulars.left_out)
         _fit(body, target.model, warnings)
         for key in quirks.refuses:
             if body.pop(key, None) is not None:
                 warnings.append(f"{key} was left out: the provider refuses it")
-        body |= provider.body
+        body = json_text.merged(body, provider.body)
         return UpstreamRequest(f"{provider.base_url}/chat/completions", _headers(provider), json_text.write(body), tuple(warnings))
 
     def decoder(self, request: ChatRequest, target: Target, content_type: str = "") -> OpenAIDecoder:

@@ -7,15 +7,16 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from gateway.chat import Content, Message
+from gateway.chat import MOST_MESSAGES, Content, Message
 from gateway.deltas import read_input
 from gateway.errors import RequestRefused
 from gateway.events import InvalidInput
-from gateway.formats.openai.parts import refusal, word
+from gateway.formats.fields import refusal
+from gateway.formats.openai.parts import word
 from gateway.json_text import Json
 
-MOST = 10_000  # messages
 DATA_URL = re.compile(r"data:(?P<type>[a-z]+/[a-z0-9.+-]+)(?:;[^,;]*)*;base64,", re.IGNORECASE)
+LONGEST_HEAD = 1000  # characters of a data: URL before its data; a pattern that is looked for in megabytes takes seconds
 # What a user's message may hold that has no way through here.
 REFUSED = {"input_audio": "audio", "audio": "audio"}
 WHAT_BLOCKS = "content is a string or a list of parts"
@@ -23,8 +24,8 @@ WHAT_BLOCKS = "content is a string or a list of parts"
 
 def turns(given: Any, warnings: list[str]) -> list[Message]:
     """`messages`, at least one; `RequestRefused` with the path of what is wrong."""
-    if not isinstance(given, list) or not 1 <= len(given) <= MOST:
-        raise refusal("messages", f"a list of 1 to {MOST} messages is expected")
+    if not isinstance(given, list) or not 1 <= len(given) <= MOST_MESSAGES:
+        raise refusal("messages", f"a list of 1 to {MOST_MESSAGES} messages is expected")
     reading = _Reading(warnings)
     found = [turn for number, message in enumerate(given) for turn in reading.turn(number, message)]
     if not found:
@@ -160,7 +161,7 @@ def _file(place: str, file: Json) -> Json:
 
 
 def _source(place: str, url: str) -> Json:
-    if found := DATA_URL.match(url):
+    if found := DATA_URL.match(url, 0, LONGEST_HEAD):
         return {"type": "base64", "media_type": found["type"].lower(), "data": url[found.end() :]}
     if url.lower().startswith(("http://", "https://")):
         return {"type": "url", "url": url}

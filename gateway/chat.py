@@ -106,7 +106,9 @@ def blocks_within(path: str, content: Content) -> Iterator[tuple[Place, Json]]:
 
 
 def _placed(outer: Place | str, key: str, blocks: Any) -> list[tuple[Place, Json]]:
-    """Backwards, since the last one is looked at first."""
+    """Backwards, since the last one is looked at first. One block may stand alone, as in results of Claude's own tools."""
+    if isinstance(blocks, dict):
+        return [(Place(outer, key), blocks)]
     if not isinstance(blocks, list):
         return []
     found = [(Place(outer, f"{key}[{number}]"), block) for number, block in enumerate(blocks) if isinstance(block, dict)]

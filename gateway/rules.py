@@ -184,7 +184,7 @@ def _beyond(request: ChatRequest, rules: Rules) -> Iterator[str]:
 
 def _passed(rules: Rules) -> str:
     if rules.extra is None:
-        return "what the format documents; extra_allowed in the configuration names more"
+        return "what the format documents and costs nothing extra; extra_allowed in the configuration names more"
     return ", ".join(sorted(rules.extra)) or "none"
 
 

@@ -161,6 +161,7 @@ else:
         **{quirk.name: (_hints[quirk.name], quirk.default) for quirk in fields(Quirks) if quirk.default is not MISSING},
     )
 
+
 def _pointer(value: str) -> str:
     pointer(value)
     return value
@@ -281,7 +282,7 @@ class ModelSettings(Closed):
         default=None,
         max_length=1000,
         description="The request keys beyond the vocabulary that callers may send, in extra and in other formats; "
-        "by default all, or, where callers have keys, those that the format documents.",
+        "by default all, or, where callers have keys, those that the format documents and that cost nothing extra.",
     )
 
 

@@ -24,6 +24,7 @@ from gateway.settings.schema import PREFIX, Settings
 LONGEST_TEXT = 1 << 20  # bytes of a file read here
 MOST_KEYS = 100_000  # aliases can make a small file endless
 
+
 @dataclass(frozen=True, slots=True)
 class Environment:
     """Names and values, and where each was found."""

@@ -155,6 +155,8 @@ def said(*blocks: Json) -> list[Json]:
          "messages[0].content[0].content[1].source"),
         ("url_sources", native(messages=said({"type": "tool_result", "tool_use_id": "t", "source": {"content": []}, "content": [IMAGE]})),
          "messages[0].content[0].content[0].source"),
+        ("url_sources", native(messages=said({"type": "tool_result", "tool_use_id": "t", "content": {"type": "x", "content": [IMAGE]}})),
+         "messages[0].content[0].content.content[0].source"),
         ("url_sources", native(messages=said({"type": "document", "source": {"type": "content", "content": [IMAGE]}})),
          "messages[0].content[0].source.content[0].source"),
     ],

@@ -247,10 +247,6 @@ def test_a_text_is_a_document_that_every_provider_can_read(kind: str) -> None:
             "messages[0].parts[0].mediaType: only images, PDFs and texts can be sent (texts as data: URLs).",
         ),
         ({"type": "file", "mediaType": "text/plain", "url": "data:;base64,?"}, "messages[0].parts[0].url: the data is not base64."),
-        (
-            {"type": "file", "mediaType": "text/plain", "url": "data:," + "%41" * 100_001},
-            "messages[0].parts[0].url: so much escaped data is expected in base64.",
-        ),
         ({"type": "text", "text": 1}, "messages[0].parts[0].text: a string is expected."),
         ({"text": "a"}, "messages[0].parts[0].type: a string is expected."),
     ],
@@ -285,6 +281,12 @@ def test_a_wrong_part_is_named(part: Json, sentence: str) -> None:
 )
 def test_a_wrong_message_is_named(message: Any, sentence: str) -> None:
     assert refused(message) == sentence
+
+
+def test_much_data_comes_in_base64_for_escapes_take_long_to_read() -> None:
+    half = {"type": "file", "mediaType": "text/plain", "url": "data:," + "%41" * 50_001}
+    assert asked(messages=[user(half)])
+    assert refused(user(half), user(half)) == "messages[1].parts[0].url: so much escaped data is expected in base64."
 
 
 def test_a_system_message_is_its_text() -> None:

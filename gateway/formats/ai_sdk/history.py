@@ -22,7 +22,7 @@ from gateway.formats.ai_sdk import terms
 from gateway.formats.fields import refusal
 from gateway.json_text import Json
 
-MOST_ESCAPES = 100_000  # of characters in a data: URL; each takes as long to read, and as much memory, as a JSON value
+MOST_ESCAPES = 100_000  # of characters in all URLs together; each takes as long to read, and as much memory, as a JSON value
 DATA_URL = re.compile(r"data:(?P<type>[a-z]+/[a-z0-9.+-]+)?(?:;(?!base64,)[^,;]*)*(?P<base64>;base64)?,", re.IGNORECASE)
 TEXTS = re.compile(r"text/.*|application/(json|xml|yaml|x-yaml|toml|javascript|x-ndjson|sql)|.*\+(json|xml)")
 
@@ -52,6 +52,7 @@ class _Reading:
     def __init__(self, given: list[Any], warnings: list[str]) -> None:
         self._warnings = warnings
         self._last = len(given) - 1
+        self._escapes = 0
         blocks = [part.get("data") for message in given for part in _list(message, "parts") if _kind(part) == terms.BLOCK]
         self._placed = {block["tool_use_id"] for block in blocks if terms.is_result(block)}
 
@@ -147,6 +148,9 @@ class _Reading:
                 if text := fields.text(f"{place}.text", part.get("text")):
                     yield _text_block(text, part)
             case "file":
+                self._escapes += str(part.get("url")).count("%")
+                if self._escapes > MOST_ESCAPES:
+                    raise refusal(f"{place}.url", "so much escaped data is expected in base64")
                 yield _file(place, part) | _cache_control(part)
             case kind:
                 self._pass_over(kind)
@@ -227,8 +231,6 @@ def _source(place: str, url: str, data: re.Match[str] | None, kind: str) -> Json
 
 
 def _decoded(place: str, url: str, data: re.Match[str]) -> bytes:
-    if url.count("%", data.end()) > MOST_ESCAPES:
-        raise refusal(f"{place}.url", "so much escaped data is expected in base64")
     content = unquote_to_bytes(url[data.end() :])
     if not data["base64"]:
         return content

@@ -171,6 +171,8 @@ class Answer:
     def _strike(self) -> None:
         """Does what is due, and sets the timer for what will be next."""
         self._strikes, now = math.inf, time.monotonic()
+        if self._complete:
+            return  # what is left of the upstream's connection has bounds of its own
         due = next_deadline(self._facts, self._timeouts, self._streaming)
         if due is None or due[0] > now:
             # A send that blocks from now on is noticed within `write`: it sets no timer, that would cost every read.
@@ -193,6 +195,7 @@ class Answer:
     def _stop_clock(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
+        self._strikes = math.inf  # whatever is sent from here on sets no timer
         if self._beat is not None:
             self._beat.cancel()
 
@@ -206,7 +209,8 @@ class Answer:
 
     async def _heartbeat(self) -> None:
         """In its own bounds: while this send blocks nobody else keeps the time."""
-        self._unsent += self._encoder.heartbeat()
+        if not self._last:
+            self._unsent += self._encoder.heartbeat()
         with anyio.move_on_after(self._timeouts.write) as limit:
             await self._flush(last=False)
         if limit.cancelled_caught:
@@ -217,6 +221,8 @@ class Answer:
     async def _flush(self, *, last: bool) -> None:
         """All that waits to be sent, in one send; cancelled while it blocks, the bytes wait for the next one."""
         async with self._lock:
+            if self._complete:
+                return  # a heartbeat that was due in the very moment of the last event
             facts, data = self._facts, self._unsent
             facts.sending = time.monotonic()
             begins = not facts.committed

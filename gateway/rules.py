@@ -24,18 +24,25 @@ WAYS: dict[str, Feature] = {
     "web_search_options": "server_tools",  # OpenAI
     "plugins": "server_tools",  # OpenRouter
     "search_parameters": "server_tools",  # xAI
-    "enable_search": "server_tools", "search_options": "server_tools",  # DashScope
+    "compound_custom": "server_tools", "search_settings": "server_tools",  # Groq
+    "enable_search": "server_tools", "search_options": "server_tools", "enable_code_interpreter": "server_tools",  # DashScope
     "web_search": "server_tools",  # Zhipu, MiniMax
     "thinking": "thinking", "reasoning_effort": "thinking", "reasoning": "thinking", "include_reasoning": "thinking",
     "enable_thinking": "thinking", "thinking_budget": "thinking", "chat_template_kwargs": "thinking",
+    "prompt_mode": "thinking",  # Mistral
+    "extra_body": "thinking",  # Gemini, on the wire too
 }  # fmt: skip
-# What says of such a key that it is not to be used.
+# What says of such a key that it is not to be used. An empty object is none of it: OpenAI's search is asked for by one.
 OFF: tuple[Any, ...] = (
-    None, False, "none", [], {}, {"type": "disabled"}, {"enable_thinking": False}, {"enabled": False}, {"effort": "none"},
+    None, False, "none", [], {"type": "disabled"}, {"enable_thinking": False}, {"enabled": False}, {"effort": "none"},
 )  # fmt: skip
 
-# Where formats other than the vocabulary say how many tokens thinking may take: a number, or an object with one.
-BUDGETS = (("thinking_budget", ""), ("reasoning", "max_tokens"), ("thinking", "budget_tokens"))
+# Where formats other than the vocabulary say how many tokens thinking, or an answer, may take: a number, or an object with one.
+# llama.cpp's `n_predict` counts more than `max_tokens` beside it; less than zero is no end.
+BUDGETS = (
+    ("thinking_budget", ""), ("reasoning", "max_tokens"), ("thinking", "budget_tokens"),
+    ("n_predict", ""), ("max_completion_tokens", ""), ("max_output_tokens", ""), ("max_new_tokens", ""),
+)  # fmt: skip
 
 # Claude's own tools that the *client* runs, by how their types begin; any other type runs at the provider.
 CLIENT_TOOLS = ("bash_", "text_editor_", "memory_", "computer_", "browser_")
@@ -81,7 +88,7 @@ def ruled(request: ChatRequest, rules: Rules, alias: str) -> tuple[ChatRequest, 
         if request.max_tokens is not None:
             warnings.append("max_tokens lowered to the alias's cap")
     if rules.cap is not None:
-        changes |= _thinking_within(request, rules.cap)
+        changes |= _capped(request, rules.cap)
     return structs.replace(request, **changes), warnings
 
 
@@ -98,8 +105,8 @@ def _budget(thinking: Json | None) -> int:
     return budget if isinstance(budget, int) else 0
 
 
-def _thinking_within(request: ChatRequest, cap: int) -> Json:
-    """Wherever it is asked for: not every provider counts thinking among the tokens of the answer."""
+def _capped(request: ChatRequest, cap: int) -> Json:
+    """Thinking and answer, wherever they are asked for: not every provider counts the one among the tokens of the other."""
     changes: Json = {"thinking": _within(request.thinking, cap), "extra": _lowered(request.extra, cap)}
     if request.particulars is not UNSET:
         changes["particulars"] = structs.replace(request.particulars, body=_lowered(request.particulars.body, cap))
@@ -110,7 +117,7 @@ def _lowered(body: Json, cap: int) -> Json:
     for key, inner in BUDGETS:
         value = body.get(key)
         asked = value.get(inner) if isinstance(value, dict) else value
-        if isinstance(asked, int | float) and asked > cap:
+        if isinstance(asked, int | float) and not 0 <= asked <= cap:
             body = {**body, key: {**value, inner: cap} if isinstance(value, dict) else cap}
     return body
 

@@ -24,6 +24,7 @@ from tests.e2e.provider import (
     REASON,
     START,
     STOP,
+    WHOLE,
     block,
     delta,
     frame,
@@ -347,6 +348,19 @@ async def test_last_event_is_sent_although_the_provider_keeps_its_connection_ope
     ):
         assert (await client.events())[-1]["type"] == "message_stop"
         await upstream.until_all_closed()
+
+
+async def test_no_heartbeat_follows_the_last_event() -> None:
+    async with (
+        ScriptedUpstream(lambda _: stream(WHOLE, Hang())) as upstream,
+        running(wiring(provider(upstream.url), streaming=Streaming(heartbeat=0.005))) as gateway,
+    ):
+        async with gateway.chat() as client:  # one connection for both: a heartbeat too much would cost it
+            assert well_formed(await client.events())[-1]["type"] == "message_stop"
+            await client.post()
+            await client.head()
+            assert well_formed(await client.events())[-1]["type"] == "message_stop"
+        await gateway.until_idle()
 
 
 async def test_frames_after_the_end_are_ignored() -> None:

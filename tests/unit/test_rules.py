@@ -91,7 +91,9 @@ def test_the_aliass_default_is_for_the_answer_besides_its_thinking(cap: int | No
     assert (request.max_tokens, request.thinking) == (most, {"type": "enabled", "budget_tokens": budget})
 
 
-@pytest.mark.parametrize("said", [{"thinking_budget": 90_000}, {"reasoning": {"max_tokens": 90_000, "exclude": True}}])
+@pytest.mark.parametrize(
+    "said", [{"thinking_budget": 90_000}, {"reasoning": {"max_tokens": 90_000, "exclude": True}}, {"n_predict": 90_000}]
+)
 def test_a_budget_in_a_providers_own_words_is_lowered_to_the_cap(said: Json) -> None:
     lowered = msgspec.json.decode(msgspec.json.encode(said).replace(b"90000", b"4000"))
     particulars = ruled(openai(max_tokens=10, **said), Rules(cap=4000), "a")[0].particulars
@@ -99,6 +101,10 @@ def test_a_budget_in_a_providers_own_words_is_lowered_to_the_cap(said: Json) -> 
     assert particulars.body == lowered
     assert ruled(native(extra=said), Rules(cap=4000), "a")[0].extra == lowered
     assert ruled(native(extra=said), Rules(cap=100_000), "a")[0].extra == said
+
+
+def test_less_than_zero_is_no_way_around_the_cap() -> None:
+    assert ruled(native(extra={"n_predict": -1}), Rules(cap=4000), "a")[0].extra == {"n_predict": 4000}
 
 
 def test_a_budget_beyond_the_cap_is_lowered_whatever_the_answer_may_have() -> None:
@@ -134,6 +140,9 @@ def said(*blocks: Json) -> list[Json]:
         ("server_tools", claude(container="c1"), "container"),
         ("server_tools", native(extra={"mcp_servers": [{}]}), "extra.mcp_servers"),
         ("server_tools", openai(web_search_options={"a": 1}), "web_search_options"),
+        ("server_tools", openai(web_search_options={}), "web_search_options"),
+        ("server_tools", native(extra={"enable_code_interpreter": True}), "extra.enable_code_interpreter"),
+        ("thinking", openai(extra_body={"google": {"thinking_config": {"thinking_budget": 9}}}), "extra_body"),
         ("server_tools", openai(enable_search=True), "enable_search"),
         ("server_tools", native(messages=said({"type": "tool_addition"})), "messages[0].content[0]"),
         ("thinking", native(thinking={"type": "adaptive"}), "thinking"),

@@ -16,6 +16,7 @@ from gateway.formats.openai.parts import word
 from gateway.json_text import Json
 
 DATA_URL = re.compile(r"data:(?P<type>[a-z]+/[a-z0-9.+-]+)(?:;[^,;]*)*;base64,", re.IGNORECASE)
+LONGEST_HEAD = 1000  # characters of a data: URL before its data; a pattern that is looked for in megabytes takes seconds
 # What a user's message may hold that has no way through here.
 REFUSED = {"input_audio": "audio", "audio": "audio"}
 WHAT_BLOCKS = "content is a string or a list of parts"
@@ -160,7 +161,7 @@ def _file(place: str, file: Json) -> Json:
 
 
 def _source(place: str, url: str) -> Json:
-    if found := DATA_URL.match(url):
+    if found := DATA_URL.match(url, 0, LONGEST_HEAD):
         return {"type": "base64", "media_type": found["type"].lower(), "data": url[found.end() :]}
     if url.lower().startswith(("http://", "https://")):
         return {"type": "url", "url": url}

@@ -37,8 +37,8 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 EXPOSED = ["x-request-id", "request-id", "retry-after", "x-should-retry", "x-vercel-ai-ui-message-stream"]
 KEYLESS = frozenset({"/", "/healthz", "/readyz"})  # paths that need no key: they say nothing about anybody
 PORTS = {"http": 80, "https": 443}
-NO_KEY = "A key is needed: send yours as the header `Authorization: Bearer KEY` or `x-api-key: KEY`."
-WRONG_KEY = "The key that was sent is not known here: check it, or ask whoever runs this gateway for one."
+# One text for no key and for a wrong one: whoever tries keys learns nothing from it.
+NO_KEY = "No key that is known here was sent: send yours as the header `Authorization: Bearer KEY` or `x-api-key: KEY`."
 CHALLENGE = {"www-authenticate": "Bearer"}
 TRACES = 5  # log lines a second for refusals: who is refused need not have a key, and must not fill a disk
 LONGEST_TRACED = 200  # characters of a header in one
@@ -144,7 +144,7 @@ class _Gate:
         elif scope["path"] not in KEYLESS:
             found = self._caller(scope)
             if found is None:
-                raise RequestRefused("unauthorized", WRONG_KEY if _keys(scope) else NO_KEY)
+                raise RequestRefused("unauthorized", NO_KEY)
             if live and not found.live:
                 raise _forbidden("/live shows everybody's streams: it wants a key with live: true.")
             scope["gateway.caller"] = found

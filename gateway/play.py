@@ -51,9 +51,9 @@ class _PlayedBody(httpx.AsyncByteStream):
                 case Hang():
                     await anyio.sleep_forever()
                 case Cut():
-                    raise httpx.RemoteProtocolError("The simulator closed the connection before its answer was complete.")
+                    raise httpx.RemoteProtocolError("the simulator closed the connection before its answer was complete")
                 case Reset():
-                    raise httpx.ReadError("The simulator reset the connection.")
+                    raise httpx.ReadError("the simulator reset the connection")
         return None
 
     async def aclose(self) -> None:

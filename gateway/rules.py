@@ -88,7 +88,7 @@ def ruled(request: ChatRequest, rules: Rules, alias: str) -> tuple[ChatRequest, 
         if request.max_tokens is not None:
             warnings.append("max_tokens lowered to the alias's cap")
     if rules.cap is not None:
-        changes |= _thinking_within(request, rules.cap)
+        changes |= _capped(request, rules.cap)
     return structs.replace(request, **changes), warnings
 
 
@@ -105,8 +105,8 @@ def _budget(thinking: Json | None) -> int:
     return budget if isinstance(budget, int) else 0
 
 
-def _thinking_within(request: ChatRequest, cap: int) -> Json:
-    """Wherever it is asked for: not every provider counts thinking among the tokens of the answer."""
+def _capped(request: ChatRequest, cap: int) -> Json:
+    """Thinking and answer, wherever they are asked for: not every provider counts the one among the tokens of the other."""
     changes: Json = {"thinking": _within(request.thinking, cap), "extra": _lowered(request.extra, cap)}
     if request.particulars is not UNSET:
         changes["particulars"] = structs.replace(request.particulars, body=_lowered(request.particulars.body, cap))

@@ -37,7 +37,7 @@ def configuration(cases: Iterable[Json], port: int, **settings: Json) -> Json:
         "providers": providers,
         "models": models,
         "streaming": {"heartbeat": "1s", "commit_after": "2s"},
-        "timeouts": {"connect": "1s", "first_token": "4s", "idle": "4s"},
+        "timeouts": {"connect": "5s", "first_token": "4s", "idle": "4s"},
         "server": {"host": "127.0.0.1", "shutdown_grace": "1s"},
         **settings,
     }

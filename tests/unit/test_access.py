@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from gateway import access
-from gateway.access import NO_KEY, WRONG_KEY, Access, Trace, caller, request_id
+from gateway.access import NO_KEY, Access, Trace, caller, request_id
 from gateway.routing import Caller
 
 pytestmark = pytest.mark.anyio
@@ -120,9 +120,7 @@ async def test_without_a_known_key_it_is_401_before_the_body_is_read(rules: dict
     answered = await ask(rules, headers=headers)
     assert not answered.reached
     assert (answered.status, answered.headers["www-authenticate"]) == (401, "Bearer")
-    assert (answered.error["type"], answered.error["code"]) == ("authentication_error", "unauthorized")
-    wrong = headers.get("x-api-key") or headers.get("authorization", "").startswith("Bearer ")
-    assert answered.error["message"] == (WRONG_KEY if wrong and headers != {"authorization": "Bearer "} else NO_KEY)
+    assert (answered.error["type"], answered.error["code"], answered.error["message"]) == ("authentication_error", "unauthorized", NO_KEY)
     assert answered.error["retryable"] is False
 
 
@@ -280,7 +278,7 @@ async def test_own_origin_is_compared_with_the_host_as_a_whole() -> None:
         (NOBODY, {"host": "evil\n.example"}, "refused with 403: The Host header must be"),
         (NOBODY, {"origin": "http://evil.example"}, "This Origin may not use the gateway"),
         (NOBODY, {"origin": "http://localhost", "content-type": "text/plain"}, "must send its chat with the content type"),
-        (KEYS, {"host": "localhost:8000"}, "refused with 401: A key is needed"),
+        (KEYS, {"host": "localhost:8000"}, "refused with 401: No key that is known here was sent"),
     ],
 )
 async def test_refusal_leaves_one_line(

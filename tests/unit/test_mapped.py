@@ -344,6 +344,22 @@ def test_a_finish_that_is_an_error_says_its_word() -> None:
     assert (last.message, last.provider_code) == ("Provider house broke off its answer: it finished with oom.", "oom")
 
 
+@pytest.mark.parametrize(
+    ("chunk", "warning"),
+    [
+        ({"text": "", "finish": True}, "the answer is empty"),
+        ({"answer": "Hello", "finish": True}, "the answer is empty: no chunk has a text where `text` points"),
+        ({"text": {"is": "Hello"}, "finish": True}, "the answer is empty: no chunk has a text where `text` points"),
+    ],
+)
+def test_a_pointer_that_finds_nothing_is_told_from_a_model_that_says_nothing(chunk: Json, warning: str) -> None:
+    format_ = described(finish="/finish")
+    made = format_.decoder(chat(), Target(PROVIDER, format_, "large"), "text/event-stream")
+    made.feed(sse(chunk))
+    made.close()
+    assert made.warnings == [warning]
+
+
 def test_what_is_no_text_is_dropped_and_counted() -> None:
     format_ = described(reasoning="/thought")
     made = format_.decoder(chat(), Target(PROVIDER, format_, "m"))

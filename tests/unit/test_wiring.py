@@ -153,7 +153,7 @@ def test_where_the_file_has_providers_and_models_there_is_no_default_of_our_own(
 def test_a_bad_variable_is_named(wired: Wire) -> None:
     assert mistakes(wired, OPENAI_API_KEY=CANARY, OPENAI_BASE_URL=CANARY) == [
         "OPENAI_BASE_URL from the environment: expected an http:// or https:// URL with a host "
-        "and without user name, query or fragment, or simulator:"
+        "and without user name, query or fragment"
     ]
     assert mistakes(wired, ANTHROPIC_API_KEY=f"{CANARY}\n{CANARY}") == [
         "ANTHROPIC_API_KEY from the environment: expected a key of printable ASCII characters without spaces"

@@ -167,7 +167,7 @@ class MappedDecoder:
             self._fail(failure, steps)
             return
         if not self._content:
-            self._warn("the answer is empty")
+            self._warn("the answer is empty" if self._spoke else "the answer is empty: no chunk has a text where `text` points")
         self._ended = True
         steps.append(MessageDelta(self._ending or {"stop_reason": "end_turn", "stop_sequence": None}, {}))
         steps.append(MessageStop())

@@ -26,9 +26,8 @@ def anyio_backend(request: pytest.FixtureRequest) -> tuple[str, dict[str, Any]]:
     return "asyncio", {"use_uvloop": request.param}
 
 
-async def test_a_cut_that_finds_nobody_is_a_lost_connection(anyio_backend: tuple[str, dict[str, Any]]) -> None:
-    if anyio_backend[1]["use_uvloop"]:
-        pytest.skip("uvloop tells nobody")
+@pytest.mark.parametrize("anyio_backend", [("asyncio", {"use_uvloop": False})], ids=["asyncio"])  # uvloop tells nobody
+async def test_a_cut_that_finds_nobody_is_a_lost_connection(anyio_backend: object) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener, socket.create_connection(listener.getsockname()) as peer:
         accepted, _ = listener.accept()
         _, writer = await asyncio.open_connection(sock=accepted)

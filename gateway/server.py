@@ -133,8 +133,6 @@ def run(wiring: Wiring, listener: socket.socket, paint: Paint) -> int:
         # 100 ms and more.
         gc.collect()
         gc.freeze()
-        # By default a short request sets off one young collection or two, which walk cold memory and find nothing: 3 % of it.
-        gc.set_threshold(10_000, 20, 20)
         await serving.serve(sockets=[listener])
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:

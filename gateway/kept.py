@@ -1,4 +1,4 @@
-"""What is kept of one answer: how much it may be, what it takes, and texts that grow by pieces.
+"""What is kept of one answer: how much it may be, what it takes, texts that grow by pieces, warnings said once.
 
 Characters alone are no measure: a list of two-character pieces takes thirty times their memory, and so do small JSON values.
 """
@@ -56,3 +56,9 @@ def cost(value: Any) -> int:
 
 def too_much() -> UpstreamFailed:
     return UpstreamFailed("event_too_large", "The provider's answer is larger than 64 MiB.")
+
+
+def warn_once(warnings: list[str], warning: str) -> None:
+    """A long history or answer would say the same thing many times. There are few different ones."""
+    if warning not in warnings:
+        warnings.append(warning)

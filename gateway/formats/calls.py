@@ -16,6 +16,7 @@ from msgspec import structs
 
 from gateway.chat import Content, Message
 from gateway.json_text import Json
+from gateway.kept import warn_once
 
 Ids = Literal["any", "word", "at_most_40", "alphanumeric_9"]
 
@@ -88,9 +89,9 @@ def paired(messages: list[Message], ids: Ids, warnings: list[str], first: int = 
         if at == len(numbered):
             break  # nobody answers it: the provider's own words for that are the clearest
         if any(call.result is None for call in calls):
-            _warn(warnings, "a tool call without a result was told so")
+            warn_once(warnings, "a tool call without a result was told so")
         else:
-            _warn(warnings, "tool results were moved to their calls")
+            warn_once(warnings, "tool results were moved to their calls")
         written.append((number, Message("user", [_result(call) for call in calls])))
     return written
 
@@ -185,7 +186,7 @@ def _without_results(number: int, message: Message, book: _Book, warnings: list[
     if message.role == "tool":
         if (number, 0) in book.results:
             return None
-        _warn(warnings, "a tool result without its call was made text")
+        warn_once(warnings, "a tool result without its call was made text")
         return Message("user", _as_text(message.content))
     places = dict(_results(message))
     content: list[Json] = []
@@ -193,7 +194,7 @@ def _without_results(number: int, message: Message, book: _Book, warnings: list[
         if place not in places or not _can_be_said(block.get("content")):
             content.append(block)
         elif (number, place) not in book.results:
-            _warn(warnings, "a tool result without its call was made text")
+            warn_once(warnings, "a tool result without its call was made text")
             content += _as_text(block.get("content") or [])
     return structs.replace(message, content=content) if content else None
 
@@ -235,8 +236,3 @@ def _results(message: Message) -> Iterable[tuple[int, Json]]:
 
 def _of(kind: str, key: str, blocks: list[Json]) -> Iterator[tuple[int, Json]]:
     return ((place, block) for place, block in enumerate(blocks) if block.get("type") == kind and isinstance(block.get(key), str))
-
-
-def _warn(warnings: list[str], warning: str) -> None:
-    if warning not in warnings:
-        warnings.append(warning)

@@ -20,6 +20,7 @@ from gateway.formats import fields
 from gateway.formats.ai_sdk import terms
 from gateway.formats.fields import refusal
 from gateway.json_text import Json
+from gateway.kept import warn_once
 
 DATA_URL = re.compile(r"data:(?P<type>[a-z]+/[a-z0-9.+-]+)?(?:;(?!base64,)[^,;]*)*(?P<base64>;base64)?,", re.IGNORECASE)
 LONGEST_HEAD = 1000  # characters of a data: URL before its data; a pattern that is looked for in megabytes takes seconds
@@ -99,7 +100,7 @@ class _Reading:
                 case str(kind) if kind == "dynamic-tool" or kind.startswith("tool-"):
                     self._tool(place, part, blocks, results, last=last)
                 case "file" | "reasoning-file":
-                    self._warn("files in an answer were left out")
+                    warn_once(self._warnings, "files in an answer were left out")
                 case kind:
                     self._pass_over(kind)
 
@@ -118,7 +119,7 @@ class _Reading:
         name = fields.name(f"{place}.{key}", said)
         call_id = fields.name(f"{place}.toolCallId", part.get("toolCallId"))
         if part.get("state") == "input-streaming":
-            self._warn("a call whose arguments broke off was left out")
+            warn_once(self._warnings, "a call whose arguments broke off was left out")
             return
         at_provider = part.get("providerExecuted") is True
         call: Json = {"type": "tool_use", "id": call_id, "name": name, "input": _input(part)}
@@ -138,7 +139,7 @@ class _Reading:
         elif last and "output" not in part and "errorText" not in part:
             blocks.append(call)  # its result comes with the answer to this request
         else:
-            self._warn("a call that ran at the provider was left out: its result is not known as it came")
+            warn_once(self._warnings, "a call that ran at the provider was left out: its result is not known as it came")
 
     def _shown(self, place: str, part: Json) -> Iterator[Json]:
         """What a user sends."""
@@ -153,11 +154,7 @@ class _Reading:
 
     def _pass_over(self, kind: str) -> None:
         if kind not in UNSEEN and not kind.startswith("data-"):
-            self._warn("parts of an unknown type were left out")
-
-    def _warn(self, warning: str) -> None:
-        if warning not in self._warnings:
-            self._warnings.append(warning)
+            warn_once(self._warnings, "parts of an unknown type were left out")
 
 
 def _result(place: str, part: Json) -> Json:

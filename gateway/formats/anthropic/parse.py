@@ -18,6 +18,7 @@ from gateway.chat import MOST_MESSAGES, ChatRequest, Content, Effort, Message, P
 from gateway.errors import RequestRefused
 from gateway.formats import Headers, Parsed
 from gateway.json_text import Json
+from gateway.kept import warn_once
 
 NAME = "anthropic"
 MOST_BETAS = 50
@@ -213,8 +214,8 @@ def _betas(headers: Headers, warnings: list[str]) -> tuple[str, ...]:
         found = DATED.fullmatch(beta)
         if found and found[1] in BETAS and len(kept) < MOST_BETAS:
             kept[beta] = None
-        elif beta and "a beta left out" not in warnings:
-            warnings.append("a beta left out")
+        elif beta:
+            warn_once(warnings, "a beta left out")
     return tuple(kept)
 
 

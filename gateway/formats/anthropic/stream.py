@@ -31,6 +31,7 @@ from gateway.events import (
 from gateway.formats import Step
 from gateway.formats.anthropic import terms
 from gateway.json_text import Json
+from gateway.kept import warn_once
 from gateway.refusals import is_refusal, refused_in_band
 
 # The field that makes a delta one of its kind, and what it must be; further fields make it an `UnknownDelta`.
@@ -209,7 +210,7 @@ class MessageDecoder:
 
     def _refused(self, value: Any) -> list[Step]:
         if self.finishing:
-            self._warn("an error after the stop reason was ignored")
+            warn_once(self.warnings, "an error after the stop reason was ignored")
             return []
         self._over = True
         return [refused_in_band(value, provider=self._provider, secrets=self._secrets)]
@@ -225,23 +226,19 @@ class MessageDecoder:
     def _finished(self) -> list[Step]:
         self._over = True
         if not self._reason_known:
-            self._warn("finished without a stop reason")
+            warn_once(self.warnings, "finished without a stop reason")
         return [MessageStop()]
 
     def _ending(self, failure: UpstreamFailed) -> Step:
         self._over = True
         if not self.finishing:
             return failure
-        self._warn("ended without message_stop")
+        warn_once(self.warnings, "ended without message_stop")
         return MessageStop()
 
     def _nothing(self) -> list[Step]:
         self._nonsense += 1
         return []
-
-    def _warn(self, warning: str) -> None:
-        if warning not in self.warnings:
-            self.warnings.append(warning)
 
 
 def _kind(event: str, value: Any) -> str | None:

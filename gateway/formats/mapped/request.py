@@ -16,6 +16,7 @@ from gateway.formats import Provider, Target, UpstreamRequest
 from gateway.formats.mapped import template
 from gateway.formats.mapped.description import Description
 from gateway.json_text import Json
+from gateway.kept import warn_once
 
 ACCEPTED = "text/event-stream, application/x-ndjson, application/json, text/plain"
 
@@ -114,8 +115,7 @@ class _Chat:
                 case "text":
                     texts.append(_string(f"{path}[{number}].text", block.get("text")))
                 case "thinking" | "redacted_thinking":
-                    if "earlier thinking was left out" not in self.warnings:
-                        self.warnings.append("earlier thinking was left out")
+                    warn_once(self.warnings, "earlier thinking was left out")
                 case "tool_use":
                     raise self._text_only(f"{path}[{number}]", "a tool's use")
                 case "tool_result":

@@ -16,7 +16,7 @@ from gateway.formats import Provider, Step
 from gateway.formats.mapped.description import Description
 from gateway.formats.mapped.pointers import Pointer, find
 from gateway.json_text import Json
-from gateway.kept import LIMIT, Text, too_much
+from gateway.kept import LIMIT, Text, too_much, warn_once
 from gateway.refusals import is_refusal, refused_in_band, tidy
 from gateway.usage import Usage, token_count
 
@@ -98,7 +98,7 @@ class MappedDecoder:
             self._say(ContentBlockDelta(OPEN_BLOCK, TextDelta(text)), steps)
         if (refusal := self._refusal(event, chunk)) is not None:
             if self.finishing:
-                self._warn("an error after the finish")
+                warn_once(self.warnings, "an error after the finish")
             else:
                 self._fail(refused_in_band(refusal, provider=self._provider.name, secrets=self._provider.secrets), steps)
             return
@@ -142,7 +142,7 @@ class MappedDecoder:
         raw = tidy(word, self._provider.secrets)[:100]
         if reason == "error":
             if self.finishing:
-                self._warn("an error after the finish")
+                warn_once(self.warnings, "an error after the finish")
                 return
             sentence = f"Provider {self._provider.name} broke off its answer: it finished with {raw}."
             self._fail(UpstreamFailed("unavailable", sentence, provider=self._provider.name, provider_code=raw), steps)
@@ -154,7 +154,7 @@ class MappedDecoder:
     def _done(self, steps: list[Step]) -> None:
         if self._ending is None and self._content:
             if self._description.finish is not None:
-                self._warn("[DONE] without a finish")
+                warn_once(self.warnings, "[DONE] without a finish")
             self.finishing = True
         self.finishing = self.finishing or self._ending is not None
         sentence = f"Provider {self._provider.name} ended the stream before the answer was finished."
@@ -167,7 +167,8 @@ class MappedDecoder:
             self._fail(failure, steps)
             return
         if not self._content:
-            self._warn("the answer is empty" if self._spoke else "the answer is empty: no chunk has a text where `text` points")
+            why = "" if self._spoke else ": no chunk has a text where `text` points"
+            warn_once(self.warnings, f"the answer is empty{why}")
         self._ended = True
         steps.append(MessageDelta(self._ending or {"stop_reason": "end_turn", "stop_sequence": None}, {}))
         steps.append(MessageStop())
@@ -175,7 +176,3 @@ class MappedDecoder:
     def _fail(self, failure: UpstreamFailed, steps: list[Step]) -> None:
         self._ended = True
         steps.append(failure)
-
-    def _warn(self, warning: str) -> None:
-        if warning not in self.warnings:
-            self.warnings.append(warning)

@@ -9,6 +9,7 @@ from typing import Any
 from gateway.formats import Quirks
 from gateway.formats.fields import refusal
 from gateway.json_text import Json
+from gateway.kept import warn_once
 
 WORD = re.compile(r"[a-z][a-z0-9_.]{0,39}")
 
@@ -21,8 +22,7 @@ class Parts:
         self._warnings = warnings
 
     def warn(self, warning: str) -> None:
-        if warning not in self._warnings:
-            self._warnings.append(warning)
+        warn_once(self._warnings, warning)
 
     def cached(self, part: Json, block: Json) -> Json:
         """The part with the block's mark that the provider shall cache up to here, where it takes one."""

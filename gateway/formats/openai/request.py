@@ -16,6 +16,7 @@ from gateway.formats.openai.history import History
 from gateway.formats.openai.parts import word
 from gateway.formats.openai.stream import OpenAIDecoder
 from gateway.json_text import Json
+from gateway.kept import warn_once
 
 # What the gateway writes, or what would change the answer into something that it does not read.
 OWN_KEYS = WRITTEN | {
@@ -159,8 +160,8 @@ def _tools(request: ChatRequest, quirks: Quirks, warnings: list[str]) -> Json:
             continue
         if quirks.cache_control:
             written["cache_control"] = tool["cache_control"]
-        elif "cache_control was left out" not in warnings:
-            warnings.append("cache_control was left out")
+        else:
+            warn_once(warnings, "cache_control was left out")
     choice = request.tool_choice
     if choice is None:
         return body

@@ -33,7 +33,7 @@ from gateway.formats.openai.passages import Passages
 from gateway.formats.openai.think_tags import Kind, Passage
 from gateway.formats.openai.tool_calls import Block, Fragment, ToolCalls
 from gateway.json_text import Json
-from gateway.kept import LIMIT, cost, too_much
+from gateway.kept import LIMIT, cost, too_much, warn_once
 from gateway.refusals import is_refusal, refused_in_band, tidy
 from gateway.usage import Usage
 
@@ -147,10 +147,6 @@ class OpenAIDecoder:
     def _count(self) -> None:
         self.dropped = self._body.dropped + self._reading.odd + self._calls.dropped + self._citations.dropped
 
-    def _warn(self, warning: str) -> None:
-        if warning not in self.warnings:
-            self.warnings.append(warning)
-
     def _chunk(self, event: str, chunk: Json, steps: list[Step]) -> None:
         """Any JSON object. What was said beside an error was said before it."""
         refused = event == "error" or _is_refusal(chunk)
@@ -174,7 +170,7 @@ class OpenAIDecoder:
         if self._whole and not self._ended:
             # One message instead of a stream is all there, whether or not it says so.
             self.finishing = True
-            self._warn("the answer came as one message")
+            warn_once(self.warnings, "the answer came as one message")
 
     def _choice(self, chunk: Json, choice: Json, steps: list[Step]) -> bool:
         """Whether content came that was not dropped."""
@@ -204,7 +200,7 @@ class OpenAIDecoder:
             came = self._call(fragment, steps) or came
         if delta.get("images") or delta.get("audio"):
             self._reading.odd += 1
-            self._warn("images and audio are not passed on")
+            warn_once(self.warnings, "images and audio are not passed on")
         self._by_delta = self._by_delta or whole
         self._whole = self._whole or whole
         return came
@@ -297,7 +293,7 @@ class OpenAIDecoder:
         """A finish reason. A repeated one may be a poorer word for the same ending."""
         if terms.is_failure(reason):
             if self.finishing:
-                self._warn("an error after the finish reason")
+                warn_once(self.warnings, "an error after the finish reason")
                 return
             word = tidy(reason, self._provider.secrets)[:100]
             sentence = f"Provider {self._provider.name} broke off its answer: the finish reason is {word}."
@@ -310,7 +306,7 @@ class OpenAIDecoder:
 
     def _refuse(self, said: Any, steps: list[Step]) -> None:
         if self.finishing:
-            self._warn("an error after the finish reason")
+            warn_once(self.warnings, "an error after the finish reason")
             return
         groq = said.get("x_groq") if isinstance(said, dict) else None
         if isinstance(groq, dict) and groq.get("error"):
@@ -321,7 +317,7 @@ class OpenAIDecoder:
         if self._finish_reason or self.finishing:
             self._finish(steps)
         elif self._content and self._provider.quirks.done_is_finish:
-            self._warn("[DONE] without a finish reason")
+            warn_once(self.warnings, "[DONE] without a finish reason")
             self._finish(steps)
         else:
             sentence = f"Provider {self._provider.name} ended the stream before the answer was finished."
@@ -341,7 +337,7 @@ class OpenAIDecoder:
             self._speak(self._passages.blank(), steps)
         self._send([ContentBlockDelta(OPEN_BLOCK, CitationsDelta(citation)) for citation in self._uncited], steps)
         if not self._content:
-            self._warn("the answer is empty")
+            warn_once(self.warnings, "the answer is empty")
         self._start(steps)
         if self._finish_reason or self._refused:
             steps.append(MessageDelta(self._ending(), {}))

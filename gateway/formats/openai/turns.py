@@ -14,6 +14,7 @@ from gateway.events import InvalidInput
 from gateway.formats.fields import refusal
 from gateway.formats.openai.parts import word
 from gateway.json_text import Json
+from gateway.kept import warn_once
 
 DATA_URL = re.compile(r"data:(?P<type>[a-z]+/[a-z0-9.+-]+)(?:;[^,;]*)*;base64,", re.IGNORECASE)
 LONGEST_HEAD = 1000  # characters of a data: URL before its data; a pattern that is looked for in megabytes takes seconds
@@ -46,7 +47,7 @@ class _Reading:
             raise refusal(path, "a message is an object")
         content = said.get("content")
         if said.get("name") is not None and said.get("role") != "function":
-            self._warn("names of participants were left out")
+            warn_once(self._warnings, "names of participants were left out")
         match said.get("role"):
             case "system" | "developer":
                 yield Message("system", _texts(path, content))
@@ -82,7 +83,7 @@ class _Reading:
         if isinstance(said.get("refusal"), str) and said["refusal"]:
             yield {"type": "text", "text": said["refusal"]}
         if said.get("audio") is not None:
-            self._warn("audio was left out")
+            warn_once(self._warnings, "audio was left out")
         calls = said.get("tool_calls")
         if not isinstance(calls, list | None):
             raise refusal(f"{path}.tool_calls", "a list is expected")
@@ -97,10 +98,6 @@ class _Reading:
         if isinstance(given, str):
             return given
         return [_block(place, part) for place, part in _parts(path, given)]
-
-    def _warn(self, warning: str) -> None:
-        if warning not in self._warnings:
-            self._warnings.append(warning)
 
 
 def _parts(path: str, given: Any) -> Iterator[tuple[str, Json]]:

@@ -86,6 +86,7 @@ class Answer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send, self._receive = send, receive
         self._connection = scope.get("extensions", {}).get("gateway", {})
+        self._push: Callable[[bytes], bool] | None = self._connection.get("push")
         try:
             self._slot = self._admission.stream()
             await self._run()
@@ -149,7 +150,7 @@ class Answer:
 
     async def _pump(self) -> None:
         try:
-            await self._generation.run(self._deliver)
+            await self._generation.run(self._deliver, self._flush_what_waits)
         except OSError:  # a server that speaks ASGI 2.4 raises it from `send` when nobody reads any more
             self._gone = self._gone or "client_disconnected"
         except GatewayError as error:
@@ -158,14 +159,31 @@ class Answer:
             LOG.exception("a stream failed")
             self._failure = self._failure or internal()
 
-    async def _deliver(self, events: list[Event]) -> None:
+    def _deliver(self, events: list[Event]) -> bool:
+        """True if nothing of them waits to be sent: a server that can is given them here and now, for to wake a task costs more."""
+        assert self._scope is not None
+        self._unsent += self._encoder.feed(events)
+        self._last = type(events[-1]) is MessageStop
+        if not self._facts.commits and not self._last:
+            return True  # a document is sent at its end
+        if self._last or self._push is None or not self._facts.committed or self._lock.locked() or self._scope.cancel_called:
+            return False
+        data = self._unsent
+        if data:
+            if not self._push(data):
+                return False
+            self._unsent = b""
+            self._record.bytes_sent += len(data)
+            self._facts.sent = time.monotonic()
+        return True
+
+    async def _flush_what_waits(self) -> None:
         assert self._scope is not None
         if self._scope.cancel_called:
             # anyio cancels no task whose wait has just ended, and under a flood every wait has.
             await anyio.lowlevel.checkpoint()
-        self._unsent += self._encoder.feed(events)
-        self._last = type(events[-1]) is MessageStop
-        if self._last or self._facts.commits:
+        begins = self._generation.said and not self._facts.committed
+        if self._last or (self._facts.commits and (self._unsent or begins)):
             await self._flush(last=self._last)
 
     def _strike(self) -> None:

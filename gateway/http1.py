@@ -1,6 +1,7 @@
 """An httpx transport made for streams: HTTP/1.1 on asyncio with httptools' parser (https://www.rfc-editor.org/rfc/rfc9112).
 
-What came since the reader last looked is handed over as one piece. Bytes come before errors: what was received is read before
+What came since the reader last looked is handed over as one piece, and to a reader that waits in the moment it comes: to wake a task
+for each delta costs more than the delta. Bytes come before errors: what was received is read before
 the failure that followed it is raised, also while the reader was paused. Leaving aborts the socket at once, in any phase.
 
 Deliberate oddities:
@@ -42,6 +43,9 @@ Fields = list[tuple[bytes, bytes]]
 """Header fields, their names in lower case."""
 
 Trace = Callable[[str, Any], Awaitable[None]]
+
+Take = Callable[[bytes], bool]
+"""Takes a piece of a body where it arrives, without waiting; false when the reader's task has to go on itself."""
 
 
 class Wire(NamedTuple):
@@ -162,12 +166,19 @@ class Body(httpx.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
-        if self._closed:  # the connection may be another's by now
-            raise httpx.StreamClosed
-        piece = await self._connection.read()
-        if not piece:
+        piece = await self.read()
+        if piece is None:
             raise StopAsyncIteration
         return piece
+
+    async def read(self, take: Take | None = None) -> bytes | None:
+        """The next piece, ≤ 64 KiB; None at the end.
+
+        While there is none, `take` is given what comes, where it comes; b"" once it returned false. What it raises is raised here.
+        """
+        if self._closed:  # the connection may be another's by now
+            raise httpx.StreamClosed
+        return await self._connection.read(take)
 
     async def aclose(self) -> None:
         if not self._closed:
@@ -182,7 +193,8 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = buffer
         self._tls = tls
-        self._waiter: asyncio.Future[None] | None = None
+        self._waiter: asyncio.Future[Exception | bool] | None = None  # its result: whether a `Take` has stopped, or what it raised
+        self._take: Take | None = None  # there while a reader waits that has one
         self._leave_pool: Callable[[], object] | None = None  # there while it rests
         self._spoiled = False  # bytes came that nobody asked for, or the peer will close
         self._ended = False  # aborted, lost, or the peer sent its FIN
@@ -237,14 +249,22 @@ class _Connection(asyncio.BufferedProtocol):
             await self._news()
         return self._status, self._headers
 
-    async def read(self) -> bytes:
-        """What came since the last time, ≤ 64 KiB; b"" at the end."""
+    async def read(self, take: Take | None) -> bytes | None:
+        """What came since the last time, ≤ 64 KiB; None at the end; b"" once `take` stopped."""
         if self._more:
             await asyncio.sleep(0)  # nobody gets all that may wait in one turn of the loop
         while not self._waiting:
             if self._complete:
+                return None
+            self._take = take
+            try:
+                stopped = await self._news()
+            finally:
+                self._take = None
+            if isinstance(stopped, Exception):
+                raise stopped
+            if stopped:
                 return b""
-            await self._news()
         if len(self._waiting) <= PIECE:
             piece = bytes(self._waiting)
             self._waiting.clear()
@@ -269,19 +289,31 @@ class _Connection(asyncio.BufferedProtocol):
             leave_pool, self._leave_pool = self._leave_pool, None
             leave_pool()
 
-    async def _news(self) -> None:
+    async def _news(self) -> Exception | bool:
         """Until something changes; raises what went wrong."""
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
         try:
-            await self._waiter
+            return await self._waiter
         finally:
             self._waiter = None
 
-    def _tell(self) -> None:
+    def _tell(self, stopped: Exception | bool = False) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+            self._waiter.set_result(stopped)
+
+    def _hand_over(self, take: Take) -> None:
+        """What has come, to a reader that takes it here."""
+        piece = bytes(self._waiting)
+        self._waiting.clear()
+        try:
+            going = take(piece)
+        except Exception as error:  # it is the reader's, whose task is told
+            self._tell(error)
+        else:
+            if not going or self._complete or self._error is not None:
+                self._tell(not going)
 
     def _write(self, plain: bytes) -> None:
         if self._transport is None or self._ended:
@@ -310,7 +342,11 @@ class _Connection(asyncio.BufferedProtocol):
         if len(self._waiting) > WAITING_LIMIT - PIECE and not self._paused and self._transport is not None and not self._ended:
             self._paused = True
             self._transport.pause_reading()
-        self._tell()
+        # A read that filled the buffer is one of a flood: the task takes that, and gives others their turn.
+        if self._take is not None and self._waiting and nbytes < PIECE and self._waiter is not None and not self._waiter.done():
+            self._hand_over(self._take)
+        else:
+            self._tell()
 
     def eof_received(self) -> bool:
         self._end(None)

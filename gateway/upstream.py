@@ -160,27 +160,33 @@ async def first_model(transport: httpx.AsyncBaseTransport, target: Target, *, co
 async def _send(
     transport: httpx.AsyncBaseTransport, provider: Provider, request: UpstreamRequest, connect: float | None
 ) -> tuple[int, Fields, httpx.AsyncByteStream]:
-    """One fresh try if a *reused* connection was dead before any byte of the answer came."""
     standing = _standing("POST" if request.body else "GET", request.url, tuple(provider.query.items()), request.headers)
+    if isinstance(transport, Http1Transport):
+        return await transport.exchange(standing.wire(request.body), connect)
+    timeout = {"connect": connect, "read": None, "write": None, "pool": None}
+    response = await _unless_dead(transport, standing, request.body, {"timeout": timeout})
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    return response.status_code, [(name.lower(), value) for name, value in response.headers.raw], response.stream
+
+
+async def _unless_dead(
+    transport: httpx.AsyncBaseTransport, standing: "_Standing", body: bytes, extensions: dict[str, object]
+) -> httpx.Response:
+    """One fresh try if a *reused* connection was dead before its answer came, as our own transport does."""
+    fresh = False
+
+    async def trace(event: str, _: Mapping[str, object]) -> None:
+        nonlocal fresh
+        fresh = fresh or event == "connection.connect_tcp.started"
+
     for last in (False, True):
-        fresh = False
-
-        async def trace(event: str, _: Mapping[str, object]) -> None:
-            nonlocal fresh
-            fresh = fresh or event in ("connection.connect_tcp.started", "answer.began")
-
+        fresh, asked = False, {**extensions, "trace": trace}
+        outgoing = httpx.Request(standing.method, standing.url, headers=standing.headers, content=body, extensions=asked)
         try:
-            if isinstance(transport, Http1Transport):
-                return await transport.exchange(standing.wire(request.body), connect, trace)
-            extensions = {"timeout": {"connect": connect, "read": None, "write": None, "pool": None}, "trace": trace}
-            outgoing = httpx.Request(standing.method, standing.url, headers=standing.headers, content=request.body, extensions=extensions)
-            response = await transport.handle_async_request(outgoing)
+            return await transport.handle_async_request(outgoing)
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             if fresh or last:
                 raise
-        else:
-            assert isinstance(response.stream, httpx.AsyncByteStream)
-            return response.status_code, [(name.lower(), value) for name, value in response.headers.raw], response.stream
     raise AssertionError("unreachable")
 
 

@@ -250,7 +250,7 @@ class Answer:
                     length += [(name.encode(), value.encode()) for name, value in self._written.headers]
                     await self._start(200, self._written.content_type, length)
                     facts.committed = True
-                if data or last:
+                if data or last or begins:  # the server keeps a head back until a piece of the body comes, be it empty
                     await self._send({"type": "http.response.body", "body": data, "more_body": not last})
             finally:
                 facts.sending = None

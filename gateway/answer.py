@@ -34,6 +34,10 @@ Send = Callable[[Message], Awaitable[None]]
 LINGER = 2.0  # seconds for a cut connection to be seen as closed
 
 
+def _sleep() -> None:
+    """Instead of a clock."""
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """How the answer is written: its own encoder, and what its 200 says."""
@@ -98,6 +102,7 @@ class Answer:
             if self._slot is not None:
                 self._slot.close()
             self._close_record()
+            self._generation.wake = _sleep  # it holds on to this answer no longer: both are gone now, without the collector
 
     def stop(self, error: GatewayError) -> None:
         """The gateway stops: what is committed ends with this error in-band, what is not with its status."""

@@ -113,6 +113,7 @@ class Cycle(RequestResponseCycle):
         if self.expected_content_length != 0:
             raise RuntimeError("Response content shorter than Content-Length")
         self.response_complete = True
+        self.scope.pop("extensions", None)  # they lead back here, and would keep a finished request for the collector
         self.message_event.set()
         if not self.keep_alive:
             self.transport.close()

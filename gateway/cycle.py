@@ -7,6 +7,7 @@ call, `push`, that writes what `send` would.
 Like uvicorn's own it raises `RuntimeError` for what is no answer: a head or a body where the other is due, broken fields, a wrong length.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE, RequestResponseCycle
@@ -18,6 +19,22 @@ class Cycle(RequestResponseCycle):
     def __init__(self, **uvicorns: Any) -> None:
         super().__init__(**uvicorns)
         self._head = b""  # begun, and not yet written
+        self._on_leaving: Callable[[], None] | None = None
+
+    def tell(self, on_leaving: Callable[[], None] | None) -> None:
+        """Has it called when the client leaves before its answer is complete; at once if it has left. None: no more."""
+        self._on_leaving = on_leaving
+        if on_leaving is not None and self.disconnected:
+            on_leaving()
+
+    def leave(self) -> None:
+        """The client is gone: whoever answers it hears of it now."""
+        if self.disconnected:
+            return
+        self.disconnected = True
+        self.message_event.set()
+        if self._on_leaving is not None:
+            self._on_leaving()
 
     async def send(self, message: Any) -> None:
         if self.flow.write_paused and not self.disconnected:

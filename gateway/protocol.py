@@ -44,7 +44,7 @@ class _Writing:
 class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._running: RequestResponseCycle | None = None
+        self._running: Cycle | None = None
         self._bodiless = 0  # bytes since the last one of a body: of a head, or of what else is none
         self._head_begun = False
         self._lingering = False  # answered before the request's end: what still comes of it is thrown away
@@ -62,6 +62,7 @@ class Protocol(HttpToolsProtocol):
         self._head_begun = True
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        assert isinstance(cycle, Cycle)
         self._running = cycle
         super()._start_asgi_task(cycle, app)
 
@@ -136,7 +137,8 @@ class Protocol(HttpToolsProtocol):
             on_response=self.on_response_complete,
         )
         self._keeps_alive = version != "1.0" and parser.should_keep_alive()
-        connection = {"cut": self.transport.close, "abort": self._abort, "whole": lambda: not cycle.more_body, "push": cycle.push}
+        connection: dict[object, object] = {"cut": self.transport.close, "abort": self._abort, "whole": lambda: not cycle.more_body}
+        connection |= {"push": cycle.push, "tell": cycle.tell}
         scope["extensions"] = {"gateway": connection}
         if not self._answering:
             self._start_asgi_task(cycle, self.app)
@@ -236,5 +238,4 @@ class Protocol(HttpToolsProtocol):
         """The running request hears that its client is gone."""
         running = self._running
         if running is not None and not running.response_complete:
-            running.disconnected = True
-            running.message_event.set()
+            running.leave()

@@ -2,8 +2,9 @@
 
 Imports point down the floors:
 
-    6  wiring       __main__, commands · server (socket, signals) · protocol (one client's connection) · app (routes) ·
-                    front_page · wiring (settings → one value) · connections (its providers) · descriptions (of the mapped ones) · settings
+    6  wiring       __main__, commands · server (socket, signals) · protocol (one client's connection) ·
+                    cycle (one request on it) · app (routes) · front_page · wiring (settings → one value) ·
+                    connections (its providers) · descriptions (of the mapped ones) · settings
     5  the story    answer (one client) · count_tokens · generation (attempts at the targets)
     4  I/O          telemetry · log · admission · access · upstream (one exchange with a provider) · simulate_server ·
                     play (a script as a provider) · http1 (the transport) · proxied (the same through a proxy) · tls

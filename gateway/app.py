@@ -176,15 +176,19 @@ Answering = Callable[[Parsed, RequestFormat, StreamRecord, Caller | None], ASGIA
 
 
 class _Lines:
-    """A feed as server-sent events."""
+    """A feed as server-sent events; before them an empty piece, with which the head leaves at once."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
+        self._begun = False
 
     def __aiter__(self) -> "_Lines":
         return self
 
-    async def __anext__(self) -> dict[str, str]:
+    async def __anext__(self) -> dict[str, str] | bytes:
+        if not self._begun:
+            self._begun = True
+            return b""
         return {"event": "stream", "data": json_text.write(await anext(self._feed)).decode()}
 
     async def aclose(self) -> None:

@@ -15,11 +15,13 @@ import secrets
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
+from urllib.parse import unquote
 
 import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.access import document, trace
+from gateway.cycle import Cycle
 from gateway.errors import RequestRefused
 from gateway.http1 import HEAD_LIMIT
 
@@ -42,7 +44,7 @@ class _Writing:
 class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._running: RequestResponseCycle | None = None
+        self._running: Cycle | None = None
         self._bodiless = 0  # bytes since the last one of a body: of a head, or of what else is none
         self._head_begun = False
         self._lingering = False  # answered before the request's end: what still comes of it is thrown away
@@ -58,12 +60,10 @@ class Protocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._head_begun = True
-        connection: dict[object, object] = {"cut": self.transport.close, "abort": self._abort}
-        self.scope["extensions"] = {"gateway": connection}
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        assert isinstance(cycle, Cycle)
         self._running = cycle
-        cycle.scope["extensions"]["gateway"]["whole"] = lambda: not cycle.more_body
         super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:
@@ -109,17 +109,43 @@ class Protocol(HttpToolsProtocol):
         return head
 
     def on_headers_complete(self) -> None:
-        if self.parser.should_upgrade():
+        parser = self.parser
+        if parser.should_upgrade():
             return  # it comes again
         self._bodiless, self._head_begun = 0, False
         self._unset_keepalive_if_required()
-        super().on_headers_complete()
-        cycle = self.cycle
-        cycle.transport = self._writing  # type: ignore[assignment]  # all that a cycle uses of it
-        # Until the request is here to its end, an answer is the connection's last: nobody else would read the rest.
-        self._keeps_alive, cycle.keep_alive = cycle.keep_alive, False
-        if 0 < len(self.pipeline) <= PIPELINED:
-            self.flow.resume_reading()
+        url, version = httptools.parse_url(self.url), parser.get_http_version()
+        path = url.path.decode("ascii")
+        scope: Any = self.scope
+        scope["http_version"] = version
+        scope["method"] = parser.get_method().decode("ascii")
+        scope["path"] = unquote(path) if "%" in path else path
+        scope["raw_path"] = url.path
+        scope["query_string"] = url.query or b""
+        self.cycle = cycle = Cycle(
+            scope=scope,
+            transport=self._writing,  # all that a cycle uses of it
+            flow=self.flow,
+            logger=self.logger,
+            access_logger=self.access_logger,
+            access_log=False,
+            default_headers=self.server_state.default_headers,
+            message_event=asyncio.Event(),
+            expect_100_continue=self.expect_100_continue,
+            # Until the request is here to its end, an answer is the connection's last: nobody else would read the rest.
+            keep_alive=False,
+            on_response=self.on_response_complete,
+        )
+        self._keeps_alive = version != "1.0" and parser.should_keep_alive()
+        connection: dict[object, object] = {"cut": self.transport.close, "abort": self._abort, "whole": lambda: not cycle.more_body}
+        connection |= {"push": cycle.push, "tell": cycle.tell}
+        scope["extensions"] = {"gateway": connection}
+        if not self._answering:
+            self._start_asgi_task(cycle, self.app)
+            return
+        self.pipeline.appendleft((cycle, self.app))
+        if len(self.pipeline) > PIPELINED:
+            self.flow.pause_reading()
 
     def on_body(self, body: bytes) -> None:
         self._bodiless = 0
@@ -212,5 +238,4 @@ class Protocol(HttpToolsProtocol):
         """The running request hears that its client is gone."""
         running = self._running
         if running is not None and not running.response_complete:
-            running.disconnected = True
-            running.message_event.set()
+            running.leave()

@@ -70,8 +70,6 @@ NO_RULES = Rules()
 
 def ruled(request: ChatRequest, rules: Rules, alias: str) -> tuple[ChatRequest, list[str]]:
     """The request as the alias lets it through, with warnings for the log; `RequestRefused` if it does not."""
-    if rules == NO_RULES:
-        return request, []
     if len(rules.allow) < len(FEATURES):
         for path, feature in _used(request):
             if feature not in rules.allow:
@@ -89,7 +87,7 @@ def ruled(request: ChatRequest, rules: Rules, alias: str) -> tuple[ChatRequest, 
             warnings.append("max_tokens lowered to the alias's cap")
     if rules.cap is not None:
         changes |= _capped(request, rules.cap)
-    return structs.replace(request, **changes), warnings
+    return structs.replace(request, **changes) if changes else request, warnings
 
 
 def _most(request: ChatRequest, rules: Rules) -> int | None:

@@ -80,6 +80,10 @@ class Preset:
     wants: tuple[str, str] | None = None  # a part of an address, and the query parameter without which nobody answers there
 
 
+Fields = tuple[tuple[str, str], ...]
+"""Header fields, with lower-cased names."""
+
+
 @dataclass(frozen=True, slots=True)
 class Provider:
     """A configured service. `base_url` is resolved (the format appends its own path); `key` goes out in `auth`'s header."""
@@ -95,17 +99,20 @@ class Provider:
     quirks: Quirks = Quirks()
     hidden: tuple[str, ...] = field(default=(), repr=False)  # what else is secret on the way to it
 
-    @property
-    def credentials(self) -> tuple[tuple[str, str], ...]:
-        """The header that holds the key, if there is one."""
-        if not self.key:
-            return ()
-        return (("authorization", f"Bearer {self.key}"),) if self.auth == "bearer" else ((self.auth, self.key),)
+    # What follows from the rest, told once: every request asks for it.
+    credentials: Fields = field(init=False, repr=False, compare=False)  # the header that holds the key, if there is one
+    fields: Fields = field(init=False, repr=False, compare=False)  # that one, and the operator's, which replace any other of their name
+    secrets: tuple[str, ...] = field(init=False, repr=False, compare=False)  # what must never be seen in a message or a log
 
-    @property
-    def secrets(self) -> tuple[str, ...]:
-        """What must never be seen in a message or a log."""
-        return tuple(text for text in (self.key, *self.headers.values(), *self.query.values(), *self.hidden) if text and len(text) >= 8)
+    def __post_init__(self) -> None:
+        credentials: Fields = ()
+        if self.key:
+            credentials = (("authorization", f"Bearer {self.key}") if self.auth == "bearer" else (self.auth, self.key),)
+        fields = dict(credentials) | {name.lower(): value for name, value in self.headers.items()}
+        texts = (self.key, *self.headers.values(), *self.query.values(), *self.hidden)
+        object.__setattr__(self, "credentials", credentials)
+        object.__setattr__(self, "fields", tuple(fields.items()))
+        object.__setattr__(self, "secrets", tuple(text for text in texts if text and len(text) >= 8))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +133,7 @@ class UpstreamRequest:
     """One POST. `url` without the provider's query, which is added when it is sent; `warnings` for the log."""
 
     url: str
-    headers: tuple[tuple[str, str], ...] = field(repr=False)
+    headers: Fields = field(repr=False)
     body: bytes = field(repr=False)
     warnings: tuple[str, ...] = ()
 

@@ -67,6 +67,8 @@ class _Book:
 def paired(messages: list[Message], ids: Ids, warnings: list[str], first: int = 0) -> Numbered:
     """The messages from number `first` on; `warnings` for what was put right."""
     numbered = list(enumerate(messages[first:], first))
+    if all(isinstance(message.content, str) and message.role != "tool" for _, message in numbered):
+        return numbered  # texts have neither
     if not any(_calls(message) or _has_results(message) for _, message in numbered):
         return numbered
     book = _book(numbered, ids)

@@ -1,11 +1,14 @@
 """What an answer looks like on the wire: status, headers, formats, documents."""
 
 import asyncio
+import gc
 import json
 import time
+import weakref
 
 import pytest
 
+from gateway.answer import Answer
 from gateway.events import from_json
 from gateway.message import Assembler
 from gateway.routing import Timeouts
@@ -13,8 +16,8 @@ from gateway.simulator import Cut, Hang, Send, Wait
 from gateway.wiring import Access
 from tests.e2e.client import ASK, Client, Truncated
 from tests.e2e.provider import BEGUN, BLOCK, ENDING, GOOD, START, WHOLE, delta, stream
-from tests.e2e.running import provider, running, wiring
-from tests.upstream import ScriptedUpstream
+from tests.e2e.running import provider, running, until, wiring
+from tests.upstream import Request, ScriptedUpstream
 
 pytestmark = pytest.mark.anyio
 
@@ -281,3 +284,25 @@ async def test_answer_in_small_pieces_is_the_same_answer(every: int) -> None:
         gateway.chat(format="text") as client,
     ):
         assert await client.body() == b"Hello world"
+
+
+@pytest.mark.parametrize("format", ["native", "whole"])
+async def test_finished_answer_leaves_nothing_to_the_collector(format: str) -> None:
+    alive: list[weakref.ref[Answer]] = []
+
+    def seen(_: Request) -> bytes:
+        alive.extend(weakref.ref(answer) for answer in gateway.gateway.answers)
+        return GOOD
+
+    gc.disable()
+    try:
+        async with (
+            ScriptedUpstream(seen) as upstream,
+            running(wiring(provider(upstream.url))) as gateway,
+            gateway.chat(format=format) as client,
+        ):
+            assert b"Hello" in await client.body()
+            assert len(alive) == 1
+            await until(lambda: alive[0]() is None, "an end of the answer, whose client is still there")
+    finally:
+        gc.enable()

@@ -10,11 +10,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
 
 import pytest
 
 from gateway.commands import Paint
-from gateway.log import LogQueue, _Coloured, _JsonLines
+from gateway.log import LogQueue, StreamLine, _Coloured, _JsonLines
 from gateway.telemetry import StreamRecord
 from tests.e2e.client import Client
 from tests.e2e.running import ROOT
@@ -125,6 +126,27 @@ def test_exception_is_in_its_line() -> None:
         found = json.loads(os.read(reading, PIPE))
     assert (found["message"], found["level"]) == ("a request failed", "error")
     assert "ValueError: boom" in found["exception"]
+
+
+def test_stream_line_is_a_record_like_any_other_to_whoever_listens() -> None:
+    known = StreamLine(logging.WARNING, {"event": "stream"})
+    usual = logging.LogRecord("gateway", logging.WARNING, known.pathname, 0, "stream", None, None)
+    usual.line = {"event": "stream"}
+    assert vars(known).keys() == vars(usual).keys()
+    differs = {name for name, value in vars(usual).items() if value != getattr(known, name)}
+    assert differs <= {"created", "msecs", "relativeCreated"}
+    assert 0 <= usual.created - known.created < 60
+    assert abs((usual.relativeCreated - known.relativeCreated) / 1000 - (usual.created - known.created)) < 0.001
+    assert logging.Formatter("%(levelname)s %(name)s:%(filename)s %(message)s").format(known) == "WARNING gateway:log.py stream"
+
+
+def test_stream_line_says_when_it_was_written_and_how_much_it_matters() -> None:
+    for level, name in ((logging.INFO, "info"), (logging.WARNING, "warning")):
+        known = StreamLine(level, {"event": "stream", "model": "é"})
+        told = json.loads(_JsonLines().format(known))
+        assert list(told) == ["time", "level", "event", "model"]
+        assert (told["level"], told["model"]) == (name, "é")
+        assert datetime.strptime(told["time"], "%Y-%m-%dT%H:%M:%S%z").timestamp() == int(known.created)
 
 
 # what a person sees

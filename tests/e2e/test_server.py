@@ -9,6 +9,7 @@ import pytest
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from gateway.cycle import Cycle
 from gateway.protocol import Protocol, _Writing
 from gateway.server import Server, bind
 from gateway.wiring import Wiring
@@ -50,13 +51,20 @@ def test_protocol_overrides_what_uvicorn_calls(name: str) -> None:
     )
 
 
+def test_cycle_overrides_what_uvicorn_calls() -> None:
+    assert list(inspect.signature(Cycle.send).parameters) == list(inspect.signature(vars(RequestResponseCycle)["send"]).parameters)
+
+
 def test_uvicorn_still_has_what_is_used_of_it() -> None:
     made = inspect.getsource(HttpToolsProtocol.__init__) + inspect.getsource(HttpToolsProtocol.connection_made)
     assert all(f"self.{name}" in made for name in ("pipeline", "flow", "scope", "transport", "timeout_keep_alive_task"))
     assert all(f"self.{name}" in inspect.getsource(HttpToolsProtocol.on_message_begin) for name in ("url", "headers"))
-    cycle = inspect.getsource(RequestResponseCycle.__init__)
-    used = ("disconnected", "message_event", "response_started", "response_complete", "keep_alive", "more_body")
-    assert all(f"self.{name} " in cycle for name in used)
+    made = inspect.getsource(RequestResponseCycle.__init__)
+    used = {
+        *("scope", "transport", "flow", "default_headers", "message_event", "on_response", "disconnected", "keep_alive", "more_body"),
+        *("waiting_for_100_continue", "response_started", "response_complete", "chunked_encoding", "expected_content_length"),
+    }
+    assert used <= set(re.findall(r"self\.(\w+)(?:: [^=]+)? = ", made))
     of_transport = set(re.findall(r"self\.transport\.(\w+)", inspect.getsource(RequestResponseCycle)))
     assert of_transport == set(_Writing.__slots__)
 

@@ -21,9 +21,27 @@ class Warnings(dict[str, None]):
 
 
 def options(request: ChatRequest, target: Target, max_tokens: int, warnings: Warnings) -> Json:
-    body = _thinking(request, target, max_tokens, warnings)
-    thinks = body.get("thinking", {}).get("type") in THINKS
-    return body | _sampling(request, target, thinks, warnings) | _rest(request, target, warnings)
+    body: Json = {}
+    thinks = False
+    if request.thinking is not None and (thinking := _thinking(request.thinking, target, max_tokens, warnings)):
+        body["thinking"] = thinking
+        thinks = thinking.get("type") in THINKS
+    if request.temperature is not None or request.top_p is not None:
+        body |= _sampling(request, target, thinks, warnings)
+    if request.stop_sequences and (stop_sequences := _stop_sequences(request.stop_sequences, warnings)):
+        body["stop_sequences"] = stop_sequences
+    if request.tools:
+        body["tools"] = [_tool(tool) for tool in request.tools]
+    if request.tool_choice is not None and not request.tools:
+        warnings.add("tool_choice left out: there are no tools")
+    elif request.tool_choice:
+        body["tool_choice"] = request.tool_choice
+    if request.metadata:
+        body["metadata"] = request.metadata
+    if request.effort is not None or request.response_format is not None:
+        if config := _output_config(request, target, warnings):
+            body["output_config"] = config
+    return body
 
 
 def max_tokens(request: ChatRequest) -> int:
@@ -32,11 +50,11 @@ def max_tokens(request: ChatRequest) -> int:
     return request.max_tokens or MAX_TOKENS + (budget if isinstance(budget, int) else 0)
 
 
-def _thinking(request: ChatRequest, target: Target, max_tokens: int, warnings: Warnings) -> Json:
-    thinking, warning = models.thinking(target.model, request.thinking, max_tokens)
+def _thinking(asked: Json, target: Target, max_tokens: int, warnings: Warnings) -> Json | None:
+    thinking, warning = models.thinking(target.model, asked, max_tokens)
     if warning is not None:
         warnings.add(warning)
-    return {"thinking": thinking} if thinking else {}
+    return thinking
 
 
 def _sampling(request: ChatRequest, target: Target, thinks: bool, warnings: Warnings) -> Json:
@@ -53,20 +71,6 @@ def _sampling(request: ChatRequest, target: Target, thinks: bool, warnings: Warn
         del given[key]
         warnings.add(f"{key} left out")
     return given
-
-
-def _rest(request: ChatRequest, target: Target, warnings: Warnings) -> Json:
-    rest: Json = {
-        "stop_sequences": _stop_sequences(request.stop_sequences, warnings),
-        "tools": [_tool(tool) for tool in request.tools],
-        "tool_choice": request.tool_choice,
-        "metadata": request.metadata,
-        "output_config": _output_config(request, target, warnings),
-    }
-    if request.tool_choice is not None and not request.tools:
-        warnings.add("tool_choice left out: there are no tools")
-        del rest["tool_choice"]
-    return {key: value for key, value in rest.items() if value}
 
 
 def _stop_sequences(given: list[str], warnings: Warnings) -> list[str]:

@@ -4,13 +4,14 @@ Content blocks go out as they came in: a signature is valid only with its own te
 is what Claude is known to answer with 400: empty text, thinking that nobody signed, sampling that a model no longer takes.
 """
 
+from functools import lru_cache
 from typing import Any
 
 from msgspec import UNSET
 
 from gateway import json_text
 from gateway.chat import WRITTEN, ChatRequest, Content, Message, Particulars, blocks_within, fetched
-from gateway.formats import Provider, Target, UpstreamRequest
+from gateway.formats import Fields, Provider, Target, UpstreamRequest
 from gateway.formats.anthropic import models
 from gateway.formats.anthropic.options import Warnings, invalid, max_tokens, options
 from gateway.formats.calls import paired
@@ -39,10 +40,12 @@ def _posted(request: ChatRequest, target: Target, path: str, keys: frozenset[str
     """With those `keys` of the body, or all."""
     provider, warnings = target.provider, Warnings()
     particulars = _particulars(request, warnings)
-    body = json_text.merged(_body(request, target, particulars, warnings), provider.body)
+    body = _body(request, target, particulars, warnings)
+    if provider.body:
+        body = json_text.merged(body, provider.body)
     if keys is not None:
         body = {key: value for key, value in body.items() if key in keys}
-    headers = _headers(provider, particulars.betas)
+    headers = _with_betas(_headers(provider.version, provider.fields), particulars.betas)
     return UpstreamRequest(f"{provider.base_url}{path}", headers, json_text.write(body), tuple(warnings))
 
 
@@ -58,7 +61,10 @@ def _body(request: ChatRequest, target: Target, particulars: Particulars, warnin
     body |= options(request, target, body["max_tokens"], warnings)
     if provider.quirks.prefill == "refuse" and messages[-1]["role"] == "assistant":
         raise invalid("messages: the last one is the assistant's, which this provider does not continue; end with a user message")
-    body = json_text.merged(body | _extra(request.extra), _sent(particulars, target, warnings))
+    if request.extra:
+        body |= _extra(request.extra)
+    if particulars.body:
+        body = json_text.merged(body, _sent(particulars, target, warnings))
     for key in provider.quirks.refuses:
         if body.pop(key, None) is not None:
             warnings.add(f"{key} left out")
@@ -93,29 +99,41 @@ def _sent(particulars: Particulars, target: Target, warnings: Warnings) -> Json:
     return particulars.body
 
 
-def _headers(provider: Provider, betas: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+@lru_cache(maxsize=256)
+def _headers(version: str, fields: Fields) -> Fields:
+    """The same for every request to a provider."""
     headers = {
         "content-type": "application/json",
         "accept": "text/event-stream, application/json",
         "accept-encoding": "identity",
-        "anthropic-version": provider.version,
+        "anthropic-version": version,
     }
-    headers |= dict(provider.credentials)
-    headers |= {name.lower(): value for name, value in provider.headers.items()}
-    if betas:
-        configured = [beta.strip() for beta in headers.get("anthropic-beta", "").split(",") if beta.strip()]
-        headers["anthropic-beta"] = ",".join(dict.fromkeys([*configured, *betas]))
-    return tuple(headers.items())
+    return tuple((headers | dict(fields)).items())
+
+
+def _with_betas(headers: Fields, betas: tuple[str, ...]) -> Fields:
+    if not betas:
+        return headers
+    whole = dict(headers)
+    configured = [beta.strip() for beta in whole.get("anthropic-beta", "").split(",") if beta.strip()]
+    whole["anthropic-beta"] = ",".join(dict.fromkeys([*configured, *betas]))
+    return tuple(whole.items())
 
 
 def _leading_system(messages: list[Message]) -> int:
     """How many system messages stand before the conversation."""
-    return next((number for number, message in enumerate(messages) if message.role != "system"), len(messages))
+    for number, message in enumerate(messages):
+        if message.role != "system":
+            return number
+    return len(messages)
 
 
 def _system(request: ChatRequest, leading: int) -> Content:
     """The request's own first. One text stays one text; blocks stay blocks, for their `cache_control`."""
-    parts = [content for content in (request.system, *(message.content for message in request.messages[:leading])) if content]
+    parts = [request.system] if request.system else []
+    parts += [message.content for message in request.messages[:leading] if message.content]
+    if not parts:
+        return ""
     if all(isinstance(part, str) for part in parts):
         return "\n\n".join(part for part in parts if isinstance(part, str))
     blocks: list[Json] = []
@@ -133,7 +151,9 @@ def _messages(messages: list[Message], leading: int, provider: Provider, particu
     # Claude answers 400 to any other character in an id; a look-alike whose row says more has a narrower rule.
     ids = provider.quirks.tool_ids
     for number, message in paired(messages, "word" if ids == "any" else ids, mended, leading):
-        content = _content(message.content, f"messages[{number}].content", provider, warnings)
+        content = message.content
+        if not isinstance(content, str):
+            content = _kept(content, f"messages[{number}].content", provider, warnings)
         if message.role != "tool":
             results = None
         match message.role:
@@ -149,8 +169,8 @@ def _messages(messages: list[Message], leading: int, provider: Provider, particu
                 warnings.add("an answer without content left out")  # one that was broken off before its first word
             case "system" | "user" | "assistant":
                 # What stands beside the content is that of the message itself, not of results that were moved behind it.
-                beside = particulars.messages.get(number, {}) if messages[number].role == message.role else {}
-                written.append({"role": message.role, "content": content, **beside})
+                beside = particulars.messages.get(number) if messages[number].role == message.role else None
+                written.append({"role": message.role, "content": content, **(beside or {})})
     for warning in mended:
         warnings.add(warning)
     return written
@@ -172,10 +192,8 @@ def _reminder(content: Content) -> Content:
     return [{**block, "text": marked(block["text"])} if isinstance(block.get("text"), str) else block for block in content]
 
 
-def _content(content: Content, path: str, provider: Provider, warnings: Warnings) -> Content:
+def _kept(content: list[Json], path: str, provider: Provider, warnings: Warnings) -> Content:
     """The blocks as they came, without those that Claude refuses; `""` if none is left."""
-    if isinstance(content, str):
-        return content
     kept: list[Json] = []
     echo = provider.quirks.echo_reasoning
     echoed = echo == "always" or (echo == "tool_turns" and any(block.get("type") == "tool_use" for block in content))
@@ -237,6 +255,8 @@ def _is_empty_text(block: Any) -> bool:
 def _refuse_urls(messages: list[Message]) -> None:
     """A self-hosted provider would fetch the address from inside our network."""
     for number, message in enumerate(messages):
+        if isinstance(message.content, str):
+            continue
         for place, block in blocks_within(f"messages[{number}].content", message.content):
             if (field := fetched(block)) is not None:
                 raise invalid(f"{place}.{field}: this model takes no URL sources; send the content as base64")

@@ -31,8 +31,7 @@ def build(request: ChatRequest, target: Target, description: Description) -> Ups
         if key in description.request or key in WRITTEN:
             raise RequestRefused("invalid_request", f"extra.{key}: the gateway writes this key itself.")
     body = json_text.merged(body | request.extra, provider.body)
-    headers = {"content-type": "application/json", "accept": ACCEPTED, "accept-encoding": "identity", **dict(provider.credentials)}
-    headers |= {name.lower(): value for name, value in provider.headers.items()}
+    headers = {"content-type": "application/json", "accept": ACCEPTED, "accept-encoding": "identity", **dict(provider.fields)}
     return UpstreamRequest(provider.base_url, tuple(headers.items()), json_text.write(body), tuple(chat.warnings))
 
 

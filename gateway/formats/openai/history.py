@@ -6,12 +6,11 @@ Providers demand an order that the gateway's vocabulary does not: all tool messa
 in them, so that a result's images follow in a user message.
 """
 
-from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
 from gateway import json_text
-from gateway.chat import ChatRequest, Message
+from gateway.chat import ChatRequest, Content, Message
 from gateway.formats import Quirks
 from gateway.formats.calls import paired
 from gateway.formats.fields import refusal
@@ -32,19 +31,17 @@ class History:
         self.warnings: list[str] = []
         self._quirks = quirks
         self._parts = Parts(quirks, self.warnings)
-        assistants = [message for message in request.messages if message.role == "assistant"]
-        self._thinks = (
-            any(block.get("type") == "thinking" for message in assistants for block in blocks_of(message.content))
-            or request.effort is not None
-            or (request.thinking or {"type": "disabled"}).get("type") != "disabled"
-        )
+        self._echoes = quirks.echo_reasoning != "never" and _thinks(request)
         first = self._system(request)
         # Since the last assistant turn: tool results, the images in them, and everything else in its order.
         self._results: list[Json] = []
         self._images: list[Json] = []
         self._rest: list[Json] = []
         for number, message in paired(request.messages, quirks.tool_ids, self.warnings, first):
-            self._message(f"messages[{number}]", message)
+            if message.role == "user" and isinstance(message.content, str):
+                self._rest.append({"role": "user", "content": message.content})  # as `_user` would, after a look at every part
+            else:
+                self._message(f"messages[{number}]", message)
         self._end_turn()
         if quirks.alternating:
             self.messages = _alternating(self.messages)
@@ -68,7 +65,7 @@ class History:
                 self._user(path, message.content)
             case "assistant":
                 self._end_turn()
-                self._assistant(path, blocks_of(message.content))
+                self._assistant(path, message.content)
             case "tool":
                 call_id = message.tool_use_id or message.tool_call_id
                 if not call_id:
@@ -128,8 +125,8 @@ class History:
         self.messages += self._rest
         self._results, self._images, self._rest = [], [], []
 
-    def _assistant(self, path: str, blocks: Sequence[Json]) -> None:
-        texts: list[str] = []
+    def _assistant(self, path: str, content: Content) -> None:
+        texts, blocks = ([content], []) if isinstance(content, str) else ([], content)
         thoughts: list[str] = []
         calls: list[Json] = []
         for number, block in enumerate(blocks):
@@ -158,11 +155,19 @@ class History:
             message["tool_calls"] = calls
         echo = self._quirks.echo_reasoning
         if echo == "always" or (echo == "tool_turns" and calls):
-            if self._thinks:
+            if self._echoes:
                 message["reasoning_content"] = "".join(thoughts) or NO_REASONING
         elif thoughts:
             self._parts.warn("thinking was left out")
         self.messages.append(message)
+
+
+def _thinks(request: ChatRequest) -> bool:
+    """Whether reasoning is asked for, or was before."""
+    if request.effort is not None or (request.thinking or {"type": "disabled"}).get("type") != "disabled":
+        return True
+    said = (message.content for message in request.messages if message.role == "assistant" and not isinstance(message.content, str))
+    return any(block.get("type") == "thinking" for blocks in said for block in blocks)
 
 
 def _alternating(messages: list[Json]) -> list[Json]:

@@ -3,13 +3,14 @@
 https://platform.openai.com/docs/api-reference/chat/create
 """
 
+from functools import lru_cache
 from typing import Any
 
 from msgspec import UNSET
 
 from gateway import json_text
 from gateway.chat import WRITTEN, ChatRequest
-from gateway.formats import Provider, Quirks, Target, UpstreamRequest
+from gateway.formats import Fields, Quirks, Target, UpstreamRequest
 from gateway.formats.fields import refusal
 from gateway.formats.openai import models
 from gateway.formats.openai.history import History
@@ -51,9 +52,11 @@ class OpenAIFormat:
             body["top_p"] = request.top_p
         if request.stop_sequences:
             body["stop"] = request.stop_sequences
-        body |= _tools(request, quirks, warnings)
+        if request.tools:
+            body |= _tools(request, quirks, warnings)
         body |= _prefill(body["messages"], quirks)
-        body |= _thinking(request, quirks, warnings)
+        if request.thinking is not None or request.effort is not None:
+            body |= _thinking(request, quirks, warnings)
         if (response_format := _response_format(request.response_format)) is not None:
             body["response_format"] = response_format
         if request.metadata is not None:
@@ -72,8 +75,9 @@ class OpenAIFormat:
         for key in quirks.refuses:
             if body.pop(key, None) is not None:
                 warnings.append(f"{key} was left out: the provider refuses it")
-        body = json_text.merged(body, provider.body)
-        return UpstreamRequest(f"{provider.base_url}/chat/completions", _headers(provider), json_text.write(body), tuple(warnings))
+        if provider.body:
+            body = json_text.merged(body, provider.body)
+        return UpstreamRequest(f"{provider.base_url}/chat/completions", _headers(provider.fields), json_text.write(body), tuple(warnings))
 
     def decoder(self, request: ChatRequest, target: Target, content_type: str = "") -> OpenAIDecoder:
         return OpenAIDecoder(target.provider, content_type)
@@ -82,11 +86,11 @@ class OpenAIFormat:
 OPENAI = OpenAIFormat()
 
 
-def _headers(provider: Provider) -> tuple[tuple[str, str], ...]:
+@lru_cache(maxsize=256)
+def _headers(fields: Fields) -> Fields:
+    """The same for every request to a provider; the operator's come last and replace ours."""
     headers = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
-    # The operator's come last and replace ours.
-    headers |= {**dict(provider.credentials), **{name.lower(): value for name, value in provider.headers.items()}}
-    return tuple(headers.items())
+    return tuple((headers | dict(fields)).items())
 
 
 def _said_itself(request: ChatRequest) -> bool:
@@ -152,8 +156,6 @@ def _fit(body: Json, model: str, warnings: list[str]) -> None:
 
 
 def _tools(request: ChatRequest, quirks: Quirks, warnings: list[str]) -> Json:
-    if not request.tools:
-        return {}
     body: Json = {"tools": [_tool(f"tools[{number}]", tool) for number, tool in enumerate(request.tools)]}
     for written, tool in zip(body["tools"], request.tools, strict=True):
         if tool.get("cache_control") is None:

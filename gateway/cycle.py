@@ -1,0 +1,120 @@
+"""One request and its answer on a client's connection, as uvicorn has them, but for when and how the answer's bytes are written.
+
+Its head leaves with the first bytes of its body, in one write: each is a system call, and for a short answer the dearest thing there is.
+Who wants the head out before there is any body sends an empty piece of it. And an answer that has begun can be gone on with by a plain
+call, `push`, that writes what `send` would.
+
+Like uvicorn's own it raises `RuntimeError` for what is no answer: a head or a body where the other is due, broken fields, a wrong length.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.httptools_impl import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE, RequestResponseCycle
+
+FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
+
+
+class Cycle(RequestResponseCycle):
+    def __init__(self, **uvicorns: Any) -> None:
+        super().__init__(**uvicorns)
+        self._head = b""  # begun, and not yet written
+        self._on_leaving: Callable[[], None] | None = None
+
+    def tell(self, on_leaving: Callable[[], None] | None) -> None:
+        """Has it called when the client leaves before its answer is complete; at once if it has left. None: no more."""
+        self._on_leaving = on_leaving
+        if on_leaving is not None and self.disconnected:
+            on_leaving()
+
+    def leave(self) -> None:
+        """The client is gone: whoever answers it hears of it now."""
+        if self.disconnected:
+            return
+        self.disconnected = True
+        self.message_event.set()
+        if self._on_leaving is not None:
+            self._on_leaving()
+
+    async def send(self, message: Any) -> None:
+        if self.flow.write_paused and not self.disconnected:
+            await self.flow.drain()
+        if self.disconnected:
+            return
+        if self.response_complete:
+            raise RuntimeError(f"Unexpected ASGI message '{message['type']}' sent, after response already completed.")
+        due = "http.response.body" if self.response_started else "http.response.start"
+        if message["type"] != due:
+            raise RuntimeError(f"Expected ASGI message '{due}', but got '{message['type']}'.")
+        if self.response_started:
+            self._go_on(message.get("body", b""), message.get("more_body", False))
+        else:
+            self._begin(message["status"], list(message.get("headers", ())))
+
+    def push(self, data: bytes) -> bool:
+        """Writes a piece of a body without waiting. False, and nothing is written, where only `send` can: the answer has not begun, or
+        its client is gone or reads too slowly, or it would be longer than it said."""
+        if not self.response_started or self.response_complete or self.disconnected or self.flow.write_paused:
+            return False
+        if not self.chunked_encoding and len(data) > self.expected_content_length:
+            return False
+        self._go_on(data, True)
+        return True
+
+    def _begin(self, status: int, fields: list[tuple[bytes, bytes]]) -> None:
+        self.response_started = True
+        self.waiting_for_100_continue = False
+        fields = self.default_headers + fields
+        # A field is broken by a character, so they are looked through together.
+        names = b"".join([name for name, _ in fields])
+        if HEADER_RE.search(names):
+            raise RuntimeError("Invalid HTTP header name.")
+        if HEADER_VALUE_RE.search(b"".join([value for _, value in fields])):
+            raise RuntimeError("Invalid HTTP header value.")
+        if not names.islower():
+            fields = [(name.lower(), value) for name, value in fields]
+        closes = False
+        for name, value in fields:
+            if name not in FRAMING:
+                continue
+            if name == b"connection":
+                closes = closes or b"close" in [token.lower().strip() for token in value.split(b",")]
+            elif name == b"transfer-encoding":
+                if value.lower() == b"chunked":
+                    self.expected_content_length, self.chunked_encoding = 0, True
+            elif self.chunked_encoding is None:
+                self.expected_content_length, self.chunked_encoding = int(value), False
+        if closes:
+            self.keep_alive = False
+        elif not self.keep_alive:
+            fields.append((b"connection", b"close"))
+        if self.chunked_encoding is None and self.scope["method"] != "HEAD" and status not in (204, 304):
+            self.chunked_encoding = True
+            fields.append((b"transfer-encoding", b"chunked"))
+        self._head = STATUS_LINE[status] + b"\r\n".join([*map(b": ".join, fields), b"", b""])
+
+    def _go_on(self, data: bytes, more: bool) -> None:
+        head, self._head = self._head, b""
+        if self.scope["method"] == "HEAD":
+            self.expected_content_length = 0
+            data = head
+        elif self.chunked_encoding:
+            end = b"" if more else b"0\r\n\r\n"
+            data = b"".join((head, b"%x\r\n" % len(data), data, b"\r\n", end)) if data else head + end
+        elif len(data) > self.expected_content_length:
+            raise RuntimeError("Response content longer than Content-Length")
+        else:
+            self.expected_content_length -= len(data)
+            data = head + data
+        if data:
+            self.transport.write(data)
+        if more:
+            return
+        if self.expected_content_length != 0:
+            raise RuntimeError("Response content shorter than Content-Length")
+        self.response_complete = True
+        self.scope.pop("extensions", None)  # they lead back here, and would keep a finished request for the collector
+        self.message_event.set()
+        if not self.keep_alive:
+            self.transport.close()
+        self.on_response()

@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from msgspec import Struct
+
 from gateway.chat import ChatRequest
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.events import Event
@@ -170,8 +172,7 @@ BuildCount = Callable[[ChatRequest, Target], UpstreamRequest]
 """Asks how many tokens a request is, of a provider whose format has words for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What an answer repeats of its request. `created` in Unix seconds."""
 
     request_id: str = ""
@@ -183,8 +184,7 @@ class Asked:
 UNASKED = Asked()  # for what repeats nothing of its request
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(Struct, frozen=True):
     """A request read; `warnings` for the log: what of it was left out, never a value."""
 
     request: ChatRequest

@@ -5,14 +5,13 @@ https://docs.anthropic.com/en/api/messages-count-tokens
 
 import asyncio
 from collections.abc import Mapping, MutableSet
-from contextlib import aclosing
 from dataclasses import dataclass
 
 import anyio
 import httpx
 from starlette.types import Receive, Scope, Send
 
-from gateway import json_text, upstream
+from gateway import json_text
 from gateway.access import document
 from gateway.admission import Admission, stopping
 from gateway.chat import ChatRequest
@@ -20,6 +19,7 @@ from gateway.errors import GatewayError, RequestRefused, UpstreamFailed
 from gateway.formats import BuildCount, RequestFormat, Target
 from gateway.json_text import Json
 from gateway.routing import Model
+from gateway.upstream import Exchange
 
 PATIENCE = 30.0  # seconds for all targets together: nobody waits long for a number
 LONGEST = 64 * 1024  # bytes of an answer that is one
@@ -100,12 +100,9 @@ class Count:
         provider = target.provider
         outgoing = self.builders[target.format.name](self.request, target)
         body = b""
-        opened = upstream.opened(self.transports[provider.name], provider, outgoing, connect=self.model.timeouts.connect)
-        async with opened as exchange, aclosing(upstream.pieces(exchange)) as pieces:
-            async for piece in pieces:
+        async with Exchange(self.transports[provider.name], provider, outgoing, connect=self.model.timeouts.connect) as exchange:
+            while len(body) <= LONGEST and (piece := await exchange.read()) is not None:
                 body += piece
-                if len(body) > LONGEST:
-                    break
         try:
             counted = json_text.read(body)
         except json_text.MalformedJson:

@@ -41,6 +41,22 @@ class Cycle(RequestResponseCycle):
         self.chunked_encoding = None
         self.expected_content_length = 0
         self._head = b""  # begun, and not yet written
+        self._on_leaving: Callable[[], None] | None = None
+
+    def tell(self, on_leaving: Callable[[], None] | None) -> None:
+        """Has it called when the client leaves before its answer is complete; at once if it has left. None: no more."""
+        self._on_leaving = on_leaving
+        if on_leaving is not None and self.disconnected:
+            on_leaving()
+
+    def leave(self) -> None:
+        """The client is gone: whoever answers it hears of it now."""
+        if self.disconnected:
+            return
+        self.disconnected = True
+        self.message_event.set()
+        if self._on_leaving is not None:
+            self._on_leaving()
 
     def whole(self) -> bytes | None:
         """The request's body if it is here to its end, which `receive` then has no more; else None."""

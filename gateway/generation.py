@@ -7,7 +7,6 @@ them belongs to whoever runs it, and calls `expire`.
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import aclosing
 from dataclasses import dataclass, field
 
 import anyio
@@ -29,8 +28,11 @@ from gateway.telemetry import StreamRecord
 
 PREAMBLE_LIMIT = 64 * 1024  # bytes of events that precede content and are kept back
 
-Deliver = Callable[[list[Event]], Awaitable[None]]
-"""Takes the events of one network read; the last batch ends with `message_stop`. What it was given counts as said."""
+Deliver = Callable[[list[Event]], bool]
+"""Takes the events of one network read, without waiting; the last batch ends with `message_stop`. What it was given counts as said.
+True if nothing of it waits to be sent; else `Flush` is awaited."""
+
+Flush = Callable[[], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -62,7 +64,7 @@ class Generation:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def run(self, deliver: Deliver) -> None:
+    async def run(self, deliver: Deliver, flush: Flush) -> None:
         """Attempts at the model's targets, in their order, until one has said something; then that one to its end."""
         targets, at, tries = self._model.targets, 0, 0
         failed: GatewayError | None = None
@@ -71,7 +73,7 @@ class Generation:
             tries += 1
             asked = self._record.provider, self._record.target
             try:
-                return await self._attempt(targets[at], deliver)
+                return await self._attempt(targets[at], deliver, flush)
             except RequestRefused as error:  # this target cannot be asked such a thing: another may, else the first reason counts
                 self._record.attempts -= 1
                 code, failed, decided = error.cause.code, failed or error, after_refusal(targets, at)
@@ -100,7 +102,7 @@ class Generation:
         if self._scope.cancelled_caught:
             raise self._timed_out("total", None)
 
-    async def _attempt(self, target: Target, deliver: Deliver) -> None:
+    async def _attempt(self, target: Target, deliver: Deliver, flush: Flush) -> None:
         record = self._record
         record.provider = target.provider.name
         record.target = target.name if target.model else f"{record.provider}/(the first it lists)"
@@ -108,7 +110,7 @@ class Generation:
         facts = self.facts
         facts.attempt = facts.heard = facts.meant = time.monotonic()
         facts.spoken, facts.finishing = False, None
-        reading = _Reading(self, target, deliver)
+        reading = _Reading(self, target, deliver, flush)
         failure: UpstreamFailed | None = None
         try:
             with anyio.CancelScope() as self._scope:
@@ -138,7 +140,7 @@ class Generation:
             outgoing = target.format.build(request, target, stream_usage=usage)
             self._record.warnings.extend(outgoing.warnings)
             try:
-                async with upstream.opened(transport, target.provider, outgoing, connect=connect) as exchange:
+                async with upstream.Exchange(transport, target.provider, outgoing, connect=connect) as exchange:
                     await reading.read(exchange, target)
                     return
             except UpstreamFailed as error:
@@ -167,11 +169,12 @@ class Generation:
 class _Reading:
     """One attempt's body on its way to the events that are delivered."""
 
-    def __init__(self, generation: Generation, target: Target, deliver: Deliver) -> None:
+    def __init__(self, generation: Generation, target: Target, deliver: Deliver, flush: Flush) -> None:
         self._generation = generation
         self._facts = generation.facts
         self._record = generation._record
         self._deliver = deliver
+        self._flush = flush
         self._request = generation._request
         self._decoder: Decoder | None = None
         self._sequencer = Sequencer(target.model, f"msg_{self._record.request_id}", self._request.max_tokens)
@@ -184,22 +187,33 @@ class _Reading:
         return self._decoder is not None
 
     async def read(self, exchange: upstream.Exchange, target: Target) -> None:
-        self._decoder = decoder = target.format.decoder(self._request, target, exchange.content_type)
+        self._decoder = target.format.decoder(self._request, target, exchange.content_type)
         sequencer, facts = self._sequencer, self._facts
-        async with aclosing(upstream.pieces(exchange)) as body:
-            async for piece in body:
-                facts.heard = time.monotonic()
-                steps = decoder.feed(piece)
-                if not steps:
-                    continue
-                facts.meant = facts.heard
-                events = sequencer.feed(steps)
-                await self._pass_on(events)
-                if sequencer.failure is not None or sequencer.done:
-                    break
-                self._mark_finishing(decoder.finishing, events)
+        while (piece := await exchange.read(self._take)) is not None:
+            if piece and self._take(piece):
+                continue
+            await self._flush()
+            facts.heard = facts.meant = time.monotonic()  # while the client was not reading, `idle` did not run
+            if sequencer.failure is not None or sequencer.done:
+                break
         if sequencer.done:
-            await upstream.drain(exchange)
+            await exchange.drain()
+
+    def _take(self, piece: bytes) -> bool:
+        """All that becomes of a piece of the body without waiting; false if there is something to wait for, or no more to read."""
+        facts, sequencer, decoder = self._facts, self._sequencer, self._decoder
+        assert decoder is not None
+        facts.heard = time.monotonic()
+        steps = decoder.feed(piece)
+        if not steps:
+            return True
+        facts.meant = facts.heard
+        events = sequencer.feed(steps)
+        sent = self._pass_on(events)
+        if sequencer.failure is not None or sequencer.done:
+            return False
+        self._mark_finishing(decoder.finishing, events)
+        return sent
 
     def _mark_finishing(self, finishing: bool, events: list[Event]) -> None:
         """`finish` runs from the stop reason, and again from content after it (some send a reason with every chunk)."""
@@ -220,7 +234,8 @@ class _Reading:
                 assert failure is not None
                 raise failure
             self._facts.finishing = None
-            await self._pass_on(sequencer.feed(self._decoder.close(failure)))
+            if not self._pass_on(sequencer.feed(self._decoder.close(failure))):
+                await self._flush()
         if sequencer.failure is not None:
             raise sequencer.failure
 
@@ -235,13 +250,14 @@ class _Reading:
         record.dropped_frames = sequencer.dropped + (self._decoder.dropped if self._decoder else 0)
         record.warnings.extend(sequencer.warnings + (self._decoder.warnings if self._decoder else []))
 
-    async def _pass_on(self, events: list[Event]) -> None:
+    def _pass_on(self, events: list[Event]) -> bool:
+        """True if nothing of them waits to be sent."""
         if not events:
-            return
+            return True
         if not self._content:
             events = self._keep_back(events)
             if not events:
-                return
+                return True
             self._content = self._facts.spoken = self._generation.said = True
         now = time.monotonic()
         self._record.note(events, now)
@@ -249,8 +265,7 @@ class _Reading:
             self._record.usage = dict(self._sequencer.usage)
             self._record.dropped_frames = self._sequencer.dropped + (self._decoder.dropped if self._decoder else 0)
             events[-1] = structs.replace(events[-1], stats=self._record.stats(now))
-        await self._deliver(events)
-        self._facts.heard = self._facts.meant = time.monotonic()  # while the client was not reading, `idle` did not run
+        return self._deliver(events)
 
     def _keep_back(self, events: list[Event]) -> list[Event]:
         """All that was kept and these, as soon as there is content or the end; else nothing."""

@@ -1,6 +1,7 @@
 """An httpx transport made for streams: HTTP/1.1 on asyncio with httptools' parser (https://www.rfc-editor.org/rfc/rfc9112).
 
-What came since the reader last looked is handed over as one piece. Bytes come before errors: what was received is read before
+What came since the reader last looked is handed over as one piece, and to a reader that waits in the moment it comes: to wake a task
+for each delta costs more than the delta. Bytes come before errors: what was received is read before
 the failure that followed it is raised, also while the reader was paused. Leaving aborts the socket at once, in any phase.
 
 Deliberate oddities:
@@ -12,11 +13,12 @@ Deliberate oddities:
 """
 
 import asyncio
+import math
 import os
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
 
 import aiohappyeyeballs
@@ -41,7 +43,8 @@ Origin = tuple[str, str, int]
 Fields = list[tuple[bytes, bytes]]
 """Header fields, their names in lower case."""
 
-Trace = Callable[[str, Any], Awaitable[None]]
+Take = Callable[[bytes], bool]
+"""Takes a piece of a body where it arrives, without waiting; false when the reader's task has to go on itself."""
 
 
 class Wire(NamedTuple):
@@ -55,17 +58,15 @@ class Wire(NamedTuple):
 class Http1Transport(httpx.AsyncBaseTransport):
     """One provider's connections, for requests whose body is bytes. Raises httpx's exceptions.
 
-    Honours `extensions["timeout"]["connect"]` (seconds, from the look-up of the name to the end of the TLS handshake) and
-    `extensions["trace"]`, with two events: `connection.connect_tcp.started`, the connection is not a reused one; and
-    `answer.began`, told only before a failure: some byte of the answer came.
-
+    Honours `extensions["timeout"]["connect"]`: seconds, from the look-up of the name to the end of the TLS handshake.
     `exchange` is the same without httpx's `Request` and `Response`, which take as long as a tenth of a short answer.
     """
 
     def __init__(self, ssl_context: ssl.SSLContext | None = None, *, idle_time: float = IDLE_TIME) -> None:
         self._ssl = ssl_context
         self._idle_time = idle_time
-        self._idle: dict[Origin, dict[_Connection, asyncio.TimerHandle]] = {}
+        self._idle: dict[Origin, Pool] = {}
+        self._expiry: asyncio.TimerHandle | None = None  # one timer for all that are idle
         self._closed = False
         # One for all: a loop fills it and has it read before it turns to another connection.
         self._buffer = memoryview(bytearray(PIECE))
@@ -74,28 +75,37 @@ class Http1Transport(httpx.AsyncBaseTransport):
         head = head_lines(request.method, request.url, request.headers) + b"\r\n"
         wire = Wire(origin_of(request.url), head, await request.aread())
         connect = request.extensions.get("timeout", {}).get("connect")
-        status, fields, body = await self.exchange(wire, connect, request.extensions.get("trace"))
+        status, fields, body = await self.exchange(wire, connect)
         return httpx.Response(status, headers=fields, stream=body)
 
-    async def exchange(self, wire: Wire, connect: float | None, trace: Trace | None = None) -> tuple[int, Fields, "Body"]:
-        """Status, header fields and body of the answer. `connect` in seconds."""
-        connection = self._reuse(wire.origin)
-        if connection is None:
-            if trace is not None:
-                await trace("connection.connect_tcp.started", {})
-            connection = await self._dial(wire.origin, connect)
+    async def exchange(self, wire: Wire, connect: float | None) -> tuple[int, Fields, "Body"]:
+        """Status, header fields and body of the answer. `connect` in seconds.
+
+        A reused connection may have died unseen: if no byte of an answer came, the request is sent once more, on a fresh one.
+        """
+        idle = self._idle.get(wire.origin)
+        if idle:
+            connection, _ = idle.popitem()  # the one used last: the longest idle may grow old and go
+            try:
+                return await self._ask(connection, wire)
+            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+                if connection.heard:
+                    raise
+        return await self._ask(await self._dial(wire.origin, connect), wire)
+
+    async def _ask(self, connection: "_Connection", wire: Wire) -> tuple[int, Fields, "Body"]:
         try:
             connection.begin(wire.head, wire.body)
             status, fields = await connection.head()
-        except BaseException as error:  # a caller that leaves, too: nobody will read what comes now
+        except BaseException:  # a caller that leaves, too: nobody will read what comes now
             connection.abort()
-            if trace is not None and connection.heard and isinstance(error, httpx.HTTPError):
-                await trace("answer.began", {})
             raise
         return status, fields, Body(self, wire.origin, connection)
 
     async def aclose(self) -> None:
         self._closed = True
+        if self._expiry is not None:
+            self._expiry.cancel()
         for idle in self._idle.values():
             for connection in list(idle):
                 connection.abort()
@@ -106,17 +116,22 @@ class Http1Transport(httpx.AsyncBaseTransport):
         if self._closed or not connection.reusable or len(idle) >= IDLE_CONNECTIONS:
             connection.abort()
             return
-        idle[connection] = asyncio.get_running_loop().call_later(self._idle_time, connection.abort)
-        connection.rest(lambda: idle.pop(connection).cancel())
+        loop = asyncio.get_running_loop()
+        idle[connection] = loop.time() + self._idle_time
+        connection.rest(idle)
+        if self._expiry is None:
+            self._expiry = loop.call_later(self._idle_time, self._expire)
 
-    def _reuse(self, origin: Origin) -> "_Connection | None":
-        """The one used last: the longest idle may grow old and go."""
-        idle = self._idle.get(origin)
-        if not idle:
-            return None
-        connection, expiry = idle.popitem()
-        expiry.cancel()
-        return connection
+    def _expire(self) -> None:
+        """Those that nobody wanted for too long go; the timer is set for the next one."""
+        loop, soonest = asyncio.get_running_loop(), math.inf
+        for idle in self._idle.values():
+            for connection, end in list(idle.items()):
+                if end > loop.time():
+                    soonest = min(soonest, end)
+                    break  # they are in the order in which they came
+                connection.abort()
+        self._expiry = None if soonest == math.inf else loop.call_later(soonest - loop.time(), self._expire)
 
     async def _dial(self, origin: Origin, connect: float | None) -> "_Connection":
         try:
@@ -162,12 +177,19 @@ class Body(httpx.AsyncByteStream):
         return self
 
     async def __anext__(self) -> bytes:
-        if self._closed:  # the connection may be another's by now
-            raise httpx.StreamClosed
-        piece = await self._connection.read()
-        if not piece:
+        piece = await self.read()
+        if piece is None:
             raise StopAsyncIteration
         return piece
+
+    async def read(self, take: Take | None = None) -> bytes | None:
+        """The next piece, ≤ 64 KiB; None at the end.
+
+        While there is none, `take` is given what comes, where it comes; b"" once it returned false. What it raises is raised here.
+        """
+        if self._closed:  # the connection may be another's by now
+            raise httpx.StreamClosed
+        return await self._connection.read(take)
 
     async def aclose(self) -> None:
         if not self._closed:
@@ -182,16 +204,17 @@ class _Connection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = buffer
         self._tls = tls
-        self._waiter: asyncio.Future[None] | None = None
-        self._leave_pool: Callable[[], object] | None = None  # there while it rests
+        self._waiter: asyncio.Future[Exception | bool] | None = None  # its result: whether a `Take` has stopped, or what it raised
+        self._take: Take | None = None  # there while a reader waits that has one
+        self._pool: Pool | None = None  # there while it rests
         self._spoiled = False  # bytes came that nobody asked for, or the peer will close
         self._ended = False  # aborted, lost, or the peer sent its FIN
-        self._begin_exchange()
-
-    def _begin_exchange(self) -> None:
         self._parser: Any = httptools.HttpResponseParser(self)
         # Old proxies pad the sizes of chunks to a fixed width.
         self._parser.set_dangerous_leniencies(lenient_spaces_after_chunk_size=True)
+        self._begin_exchange()
+
+    def _begin_exchange(self) -> None:
         self._headers: Fields = []
         self._status: int | None = None
         self._until_close = False  # neither length nor chunks: the body ends with the connection
@@ -223,8 +246,8 @@ class _Connection(asyncio.BufferedProtocol):
             await self._news()
 
     def begin(self, head: bytes, body: bytes) -> None:
-        if self._leave_pool is not None:
-            self._leave_pool = None
+        if self._pool is not None:
+            self._pool = None
             self._begin_exchange()
         if len(body) <= PIECE:
             self._write(head + body)  # one segment
@@ -237,14 +260,22 @@ class _Connection(asyncio.BufferedProtocol):
             await self._news()
         return self._status, self._headers
 
-    async def read(self) -> bytes:
-        """What came since the last time, ≤ 64 KiB; b"" at the end."""
+    async def read(self, take: Take | None) -> bytes | None:
+        """What came since the last time, ≤ 64 KiB; None at the end; b"" once `take` stopped."""
         if self._more:
             await asyncio.sleep(0)  # nobody gets all that may wait in one turn of the loop
         while not self._waiting:
             if self._complete:
+                return None
+            self._take = take
+            try:
+                stopped = await self._news()
+            finally:
+                self._take = None
+            if isinstance(stopped, Exception):
+                raise stopped
+            if stopped:
                 return b""
-            await self._news()
         if len(self._waiting) <= PIECE:
             piece = bytes(self._waiting)
             self._waiting.clear()
@@ -257,31 +288,43 @@ class _Connection(asyncio.BufferedProtocol):
             self._transport.resume_reading()
         return piece
 
-    def rest(self, leave_pool: Callable[[], object]) -> None:
-        """In the pool; `leave_pool` is called if it ends there."""
-        self._leave_pool = leave_pool
+    def rest(self, pool: "Pool") -> None:
+        """In the pool, which it leaves if it ends there."""
+        self._pool = pool
 
     def abort(self) -> None:
         self._ended = True
         if self._transport is not None:
             self._transport.abort()
-        if self._leave_pool is not None:
-            leave_pool, self._leave_pool = self._leave_pool, None
-            leave_pool()
+        if self._pool is not None:
+            self._pool.pop(self, None)
+            self._pool = None
 
-    async def _news(self) -> None:
+    async def _news(self) -> Exception | bool:
         """Until something changes; raises what went wrong."""
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
         try:
-            await self._waiter
+            return await self._waiter
         finally:
             self._waiter = None
 
-    def _tell(self) -> None:
+    def _tell(self, stopped: Exception | bool = False) -> None:
         if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+            self._waiter.set_result(stopped)
+
+    def _hand_over(self, take: Take) -> None:
+        """What has come, to a reader that takes it here."""
+        piece = bytes(self._waiting)
+        self._waiting.clear()
+        try:
+            going = take(piece)
+        except Exception as error:  # it is the reader's, whose task is told
+            self._tell(error)
+        else:
+            if not going or self._complete or self._error is not None:
+                self._tell(not going)
 
     def _write(self, plain: bytes) -> None:
         if self._transport is None or self._ended:
@@ -310,7 +353,11 @@ class _Connection(asyncio.BufferedProtocol):
         if len(self._waiting) > WAITING_LIMIT - PIECE and not self._paused and self._transport is not None and not self._ended:
             self._paused = True
             self._transport.pause_reading()
-        self._tell()
+        # A read that filled the buffer is one of a flood: the task takes that, and gives others their turn.
+        if self._take is not None and self._waiting and nbytes < PIECE and self._waiter is not None and not self._waiter.done():
+            self._hand_over(self._take)
+        else:
+            self._tell()
 
     def eof_received(self) -> bool:
         self._end(None)
@@ -333,7 +380,7 @@ class _Connection(asyncio.BufferedProtocol):
             self._end(None)
 
     def _parse(self, received: bytes | memoryview) -> None:
-        if self._leave_pool is not None:
+        if self._pool is not None:
             self.abort()
             return
         self._bodiless += len(received)
@@ -402,6 +449,10 @@ class _Connection(asyncio.BufferedProtocol):
 
     def _all(self, name: bytes) -> list[bytes]:
         return [value for other, value in self._headers if other == name]
+
+
+Pool = dict[_Connection, float]
+"""Connections that rest, in the order in which they came; until when, by the loop's clock."""
 
 
 def origin_of(url: httpx.URL) -> Origin:

@@ -1,6 +1,5 @@
 """How log lines are written: as JSON or for a person, by a thread of their own, and never at the cost of a stream."""
 
-import copy
 import logging
 import os
 import select
@@ -9,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache
-from logging.handlers import QueueHandler, QueueListener
 from queue import SimpleQueue
 from typing import Any, ClassVar
 
@@ -18,7 +16,7 @@ from gateway.json_text import Json
 
 LOG = logging.getLogger("gateway")
 Paint = Callable[[str, str], str]  # a style's name and a text → the text, for a terminal
-LOG_BACKLOG = 10_000  # lines that wait for standard error, some 10 MB; then they are dropped and counted
+LOG_BACKLOG = 10_000  # lines that wait for standard error, some 5 MB; then they are dropped and counted
 LOG_PAUSE = 0.02  # seconds that a line may wait for company
 LARGEST_WRITE = 64 * 1024  # bytes of lines written at once
 LAST_LINES = 1.0  # seconds in which the lines that wait must be written when the process ends
@@ -112,46 +110,36 @@ def _figures(line: Json) -> Iterator[tuple[str, Any]]:
         yield "attempts", line["attempts"]
 
 
-class _Lines(QueueListener):
-    """Writes what was logged, in a thread of its own: a reader of standard error that is slow, or is none, holds up nobody else.
+class _Writer(threading.Thread):
+    """Writes what was logged: a reader of standard error that is slow, or is none, holds up nobody else.
 
     Past Python's own buffers, whose locks a blocked write would hold when the process ends.
     """
 
-    def __init__(self, queue: SimpleQueue[logging.LogRecord | None], formatter: logging.Formatter, descriptor: int, encoding: str) -> None:
-        super().__init__(queue)
-        self._waiting = queue
-        self._formatter, self._descriptor, self._encoding = formatter, descriptor, encoding
+    def __init__(self, waiting: SimpleQueue[bytes | None], descriptor: int) -> None:
+        super().__init__(name="log", daemon=True)
+        self._waiting, self._descriptor = waiting, descriptor
         self._hurry = threading.Event()
 
-    def handle(self, record: logging.LogRecord) -> None:
-        """This one, and all that came while the last ones were written: to be woken costs more than a line."""
-        lines, size = [self._text(record)], 0
-        while size < LARGEST_WRITE and not self._waiting.empty():
-            following = self._waiting.get_nowait()
-            if following is None:  # the end: for whoever called
-                self.enqueue_sentinel()
-                break
-            lines.append(self._text(following))
-            size += len(lines[-1])
-        self._write(memoryview(b"".join(lines)))
-        self._hurry.wait(LOG_PAUSE)
+    def run(self) -> None:
+        """A line, and all that came while the last ones were written: to be woken costs more than a line."""
+        while (line := self._waiting.get()) is not None:
+            lines, size = [line], len(line)
+            while size < LARGEST_WRITE and not self._waiting.empty():
+                following = self._waiting.get()
+                if following is None:  # the end: for the loop around this one
+                    self._waiting.put(None)
+                    break
+                lines.append(following)
+                size += len(following)
+            self._write(memoryview(b"".join(lines)))
+            self._hurry.wait(LOG_PAUSE)
 
     def stop_soon(self) -> None:
         """Does not outlast a reader who does not read."""
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            self._hurry.set()
-            self.enqueue_sentinel()
-            thread.join(LAST_LINES)
-
-    def _text(self, record: logging.LogRecord) -> bytes:
-        try:
-            text = self._formatter.format(record)
-        except Exception as error:  # whatever a library's arguments raise: the lines after it must still be written
-            odd = {"name": record.name, "levelname": record.levelname, "msg": f"a line that cannot be written: {error!r}"}
-            text = self._formatter.format(logging.makeLogRecord(odd))
-        return f"{text}\n".encode(self._encoding, "replace")
+        self._hurry.set()
+        self._waiting.put(None)
+        self.join(LAST_LINES)
 
     def _write(self, left: memoryview) -> None:
         while left:
@@ -163,45 +151,44 @@ class _Lines(QueueListener):
                 return
 
 
-class LogQueue(QueueHandler):
-    """Where log lines wait. Closed by `logging.shutdown`, which Python calls at its end."""
+class LogQueue(logging.Handler):
+    """Where log lines wait, as they will be written. Closed by `logging.shutdown`, which Python calls at its end."""
 
     def __init__(self, formatter: logging.Formatter, descriptor: int, encoding: str = "utf-8", backlog: int = LOG_BACKLOG) -> None:
+        super().__init__()
+        self.setFormatter(formatter)
+        self._encoding, self._backlog, self._dropped = encoding, backlog, 0
         # Not queue.Queue: a signal's handler logs too, and may have interrupted this very thread in the middle of `put`.
-        self._waiting: SimpleQueue[logging.LogRecord | None] = SimpleQueue()
-        super().__init__(self._waiting)
-        self._backlog = backlog
-        self._dropped = 0
-        self._lines = _Lines(self._waiting, formatter, descriptor, encoding)
-        self._lines.start()
+        self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
+        self._writer = _Writer(self._waiting, descriptor)
+        self._writer.start()
 
-    def prepare(self, record: logging.LogRecord) -> logging.LogRecord:
-        """What may change until it is written becomes text; a stream's line is not touched any more."""
-        if hasattr(record, "line"):
-            return record
-        record = copy.copy(record)
-        record.msg, record.args = record.getMessage(), None
-        if record.exc_info:
-            record.exc_text, record.exc_info = logging.Formatter().formatException(record.exc_info), None
-        return record
-
-    def enqueue(self, record: logging.LogRecord) -> None:
+    def emit(self, record: logging.LogRecord) -> None:
         if self._waiting.qsize() >= self._backlog:
             self._dropped += 1
             return
         self._tell_dropped()
-        self._waiting.put(record)
+        # Text at once: what is logged may change, and to write it out costs less while the processor has it at hand.
+        self._waiting.put(self._text(record))
+
+    def _text(self, record: logging.LogRecord) -> bytes:
+        try:
+            text = self.format(record)
+        except Exception as error:  # whatever a library's arguments raise
+            odd = {"name": record.name, "levelname": record.levelname, "msg": f"a line that cannot be written: {error!r}"}
+            text = self.format(logging.makeLogRecord(odd))
+        return f"{text}\n".encode(self._encoding, "replace")
 
     def _tell_dropped(self) -> None:
         if self._dropped:
             sentence = f"{self._dropped} log lines were dropped here: standard error was not read"
             self._dropped = 0
-            self._waiting.put(logging.LogRecord(LOG.name, logging.WARNING, __file__, 0, sentence, None, None))
+            self._waiting.put(self._text(logging.LogRecord(LOG.name, logging.WARNING, __file__, 0, sentence, None, None)))
 
     def close(self) -> None:
         """What waits is written, unless that takes too long."""
         self._tell_dropped()
-        self._lines.stop_soon()
+        self._writer.stop_soon()
         super().close()
 
 

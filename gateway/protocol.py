@@ -47,7 +47,7 @@ class _Writing:
 class Protocol(HttpToolsProtocol):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._running: RequestResponseCycle | None = None
+        self._running: Cycle | None = None
         self._bodiless = 0  # bytes since the last one of a body: of a head, or of what else is none
         self._head_begun = False
         self._lingering = False  # answered before the request's end: what still comes of it is thrown away
@@ -67,6 +67,7 @@ class Protocol(HttpToolsProtocol):
         self._head_begun = True
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
+        assert isinstance(cycle, Cycle)
         self._running = cycle
         task = self.loop.create_task(cycle.run_asgi(app))
         self.tasks.add(task)
@@ -141,7 +142,7 @@ class Protocol(HttpToolsProtocol):
         }
         self.cycle = cycle = Cycle(scope, self._writing, self.flow, self.server_state.default_headers, self.on_response_complete)
         cycle.waiting_for_100_continue = self.expect_100_continue
-        connection["whole"], connection["push"] = cycle.whole, cycle.push
+        connection["whole"], connection["push"], connection["tell"] = cycle.whole, cycle.push, cycle.tell
         self._keeps_alive = version != "1.0" and parser.should_keep_alive()
         if not self._answering:
             self._start_asgi_task(cycle, self.app)
@@ -274,8 +275,7 @@ class Protocol(HttpToolsProtocol):
         """The running request hears that its client is gone."""
         running = self._running
         if running is not None and not running.response_complete:
-            running.disconnected = True
-            running.message_event.set()
+            running.leave()
 
 
 @lru_cache(maxsize=16)  # of at most HEAD_LIMIT each; most clients ask for one and the same

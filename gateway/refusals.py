@@ -111,13 +111,12 @@ def refused_in_band(said: Any, *, provider: str, secrets: tuple[str, ...] = ()) 
 
 def is_refusal(said: Any) -> bool:
     """Whether a JSON value is an error in one of its shapes (a null or empty `error` is none)."""
-    if isinstance(said, list):
-        return bool(said) and is_refusal(said[0])
     if not isinstance(said, dict):
-        return False
-    if isinstance(base := said.get("base_resp"), dict) and base.get("status_code"):
+        return isinstance(said, list) and bool(said) and is_refusal(said[0])
+    if said.get("error") or "error" in (said.get("type"), said.get("object"), said.get("event")):
         return True
-    return bool(said.get("error")) or said.get("type") == "error" or said.get("object") == "error" or said.get("event") == "error"
+    base = said.get("base_resp")
+    return isinstance(base, dict) and bool(base.get("status_code"))
 
 
 def tidy(message: str, secrets: tuple[str, ...] = ()) -> str:

@@ -6,8 +6,7 @@ What httpx raises is translated here, once.
 
 import time
 import zlib
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -18,7 +17,7 @@ import httpx
 from gateway import json_text
 from gateway.errors import UpstreamFailed
 from gateway.formats import Provider, Target, UpstreamRequest
-from gateway.http1 import Fields, Http1Transport, Origin, Wire, head_lines, origin_of
+from gateway.http1 import Body, Fields, Http1Transport, Origin, Take, Wire, head_lines, origin_of
 from gateway.refusals import refused_by_status, tidy
 
 SLICE = 64 * 1024  # bytes handled before the loop gets its turn
@@ -31,86 +30,126 @@ CLOSE_TIME = 1.0  # seconds that closing may take, shielded
 FOREIGN = (httpx.HTTPError, httpx.InvalidURL, OSError)
 
 
-@dataclass(slots=True)
 class Exchange:
-    """An answer under way: its head, and its body through `pieces`."""
+    """A request and its answer. Entered once the head says 2xx, `UpstreamFailed` for anything else; leaving ends it.
 
-    provider: Provider
+    `connect` in seconds. A class, for a generator around each exchange, and one around its body, cost 4 % of a short request.
+    """
+
     content_type: str
-    encoding: str
-    stream: AsyncIterator[bytes]
-    began: bool = False  # some body byte came
+
+    def __init__(self, transport: httpx.AsyncBaseTransport, provider: Provider, request: UpstreamRequest, *, connect: float | None) -> None:
+        self._transport, self._provider, self._request, self._connect = transport, provider, request, connect
+        self._inflater: _Inflater | None = None
+        self._pieces: Iterator[bytes] = iter(())  # of the last read, if it was more than one
+        self._handled = 0  # bytes since the loop last had its turn
+        self._began = False  # some body byte came
+
+    async def __aenter__(self) -> "Exchange":
+        try:
+            status, fields, self._stream = await _send(self._transport, self._provider, self._request, self._connect)
+        except FOREIGN as error:
+            raise _translated(error, self._provider) from error
+        self._own = self._stream if isinstance(self._stream, Body) else None
+        self._iterator = aiter(self._stream)
+        self.content_type = _field(fields, b"content-type")
+        self._encoding = _field(fields, b"content-encoding").strip().lower()
+        if not 200 <= status < 300:
+            try:
+                raise await self._refused(status, fields)
+            finally:
+                await self._close()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._close()
+
+    async def read(self, take: Take | None = None) -> bytes | None:
+        """The next piece of the body, decompressed, ≤ 64 KiB, the loop having its turn in between; None at the end.
+
+        `take` as for `http1.Body.read`, of what needs no decompression; on another transport than our own it is not called.
+        """
+        if self._handled > SLICE // 2:
+            self._handled = 0
+            await anyio.lowlevel.checkpoint()
+        if self._inflater is None and self._encoding not in ("", "identity"):
+            self._inflater = _Inflater(self._provider.name, self._encoding)
+        piece = next(self._pieces, None)
+        while piece is None:
+            read = await self._next(take if self._inflater is None else None)
+            if read is None:
+                break
+            self._began = True
+            if self._inflater is None and len(read) <= SLICE:
+                piece = read
+            else:
+                self._pieces = self._inflater.feed(read) if self._inflater else _slices(read)
+                piece = next(self._pieces, None)
+        if piece is not None:
+            self._handled += len(piece)
+        elif self._inflater is not None:
+            self._inflater.close()
+        return piece
+
+    async def drain(self) -> None:
+        """Reads what follows a finished answer, within bounds, so that the connection can be used again."""
+        if self._complete:
+            return
+        left = DRAIN_LIMIT
+        with anyio.move_on_after(DRAIN_TIME):
+            try:
+                while left >= 0 and (read := await self._next()) is not None:
+                    left -= len(read)
+            except UpstreamFailed:
+                pass  # the answer is finished: how the connection ends is nobody's business any more
+
+    async def beginning(self) -> bytes:
+        """What comes of a short body in little time, ≤ 64 KiB; how it ends does not matter."""
+        body = b""
+        with anyio.move_on_after(ERROR_BODY_TIME):
+            try:
+                while len(body) < ERROR_BODY_LIMIT and (piece := await self.read()) is not None:
+                    body += piece
+            except UpstreamFailed:
+                pass  # the status says enough
+        return body[:ERROR_BODY_LIMIT]
 
     @property
-    def complete(self) -> bool:
+    def _complete(self) -> bool:
         """All of it has been read, and closing waits for nothing: only our own transport can tell."""
-        return getattr(self.stream, "complete", False)
+        return self._own is not None and self._own.complete
 
+    async def _next(self, take: Take | None = None) -> bytes | None:
+        try:
+            return await (self._iterator.__anext__() if self._own is None else self._own.read(take))
+        except StopAsyncIteration:
+            return None
+        except FOREIGN as error:
+            raise _translated(error, self._provider, began=self._began) from error
 
-@asynccontextmanager
-async def opened(
-    transport: httpx.AsyncBaseTransport, provider: Provider, request: UpstreamRequest, *, connect: float | None
-) -> AsyncIterator[Exchange]:
-    """The exchange, once its head says 2xx; leaving ends it. `UpstreamFailed` for anything else. `connect` in seconds."""
-    try:
-        status, fields, stream = await _send(transport, provider, request, connect)
-    except FOREIGN as error:
-        raise _translated(error, provider) from error
-    encoding = _field(fields, b"content-encoding").strip().lower()
-    exchange = Exchange(provider, _field(fields, b"content-type"), "" if encoding == "identity" else encoding, aiter(stream))
-    try:
-        if not 200 <= status < 300:
-            if status == 407:
-                raise _kept_out(407, provider.name)
-            body = await _refusal_body(exchange)
-            headers = dict(httpx.Headers(fields).items())
-            now = datetime.fromtimestamp(time.time(), UTC)
-            raise refused_by_status(status, headers, body, provider=provider.name, secrets=provider.secrets, now=now)
-        yield exchange
-    finally:
-        if exchange.complete:
-            await stream.aclose()
+    async def _close(self) -> None:
+        if self._complete:
+            await self._stream.aclose()
         else:
             with anyio.move_on_after(CLOSE_TIME, shield=True):
-                await stream.aclose()
+                await self._stream.aclose()
 
-
-async def pieces(exchange: Exchange) -> AsyncGenerator[bytes, None]:
-    """The body, decompressed, ≤ 64 KiB at a time, the loop having its turn in between."""
-    inflater = _Inflater(exchange) if exchange.encoding else None
-    handled = 0
-    while (read := await _next(exchange)) is not None:
-        exchange.began = True
-        for piece in inflater.feed(read) if inflater else _slices(read):
-            yield piece
-            handled += len(piece)
-            if handled > SLICE // 2:
-                handled = 0
-                await anyio.lowlevel.checkpoint()
-    if inflater:
-        inflater.close()
-
-
-async def drain(exchange: Exchange) -> None:
-    """Reads what follows a finished answer, within bounds, so that the connection can be used again."""
-    if exchange.complete:
-        return
-    left = DRAIN_LIMIT
-    with anyio.move_on_after(DRAIN_TIME):
-        try:
-            while left >= 0 and (read := await _next(exchange)) is not None:
-                left -= len(read)
-        except UpstreamFailed:
-            pass  # the answer is finished: how the connection ends is nobody's business any more
-
+    async def _refused(self, status: int, fields: Fields) -> UpstreamFailed:
+        provider = self._provider
+        if status == 407:
+            return _kept_out(407, provider.name)
+        body = await self.beginning()
+        headers = dict(httpx.Headers(fields).items())
+        now = datetime.fromtimestamp(time.time(), UTC)
+        return refused_by_status(status, headers, body, provider=provider.name, secrets=provider.secrets, now=now)
 
 async def first_model(transport: httpx.AsyncBaseTransport, target: Target, *, connect: float | None) -> str:
     """The first model that an OpenAI-compatible provider lists."""
     provider = target.provider
     url = f"{provider.base_url}/models"
     request = UpstreamRequest(url, (*provider.credentials, ("accept-encoding", "identity")), b"")
-    async with opened(transport, provider, request, connect=connect) as exchange:
-        body = await _refusal_body(exchange)
+    async with Exchange(transport, provider, request, connect=connect) as exchange:
+        body = await exchange.beginning()
     try:
         return str(json_text.read(body)["data"][0]["id"])
     except (json_text.MalformedJson, LookupError, TypeError):
@@ -118,53 +157,37 @@ async def first_model(transport: httpx.AsyncBaseTransport, target: Target, *, co
         raise UpstreamFailed("unavailable", sentence, provider=provider.name) from None
 
 
-async def _next(exchange: Exchange) -> bytes | None:
-    try:
-        return await exchange.stream.__anext__()
-    except StopAsyncIteration:
-        return None
-    except FOREIGN as error:
-        raise _translated(error, exchange.provider, began=exchange.began) from error
-
-
 async def _send(
     transport: httpx.AsyncBaseTransport, provider: Provider, request: UpstreamRequest, connect: float | None
 ) -> tuple[int, Fields, httpx.AsyncByteStream]:
-    """One fresh try if a *reused* connection was dead before any byte of the answer came."""
     standing = _standing("POST" if request.body else "GET", request.url, tuple(provider.query.items()), request.headers)
+    if isinstance(transport, Http1Transport):
+        return await transport.exchange(standing.wire(request.body), connect)
+    timeout = {"connect": connect, "read": None, "write": None, "pool": None}
+    response = await _unless_dead(transport, standing, request.body, {"timeout": timeout})
+    assert isinstance(response.stream, httpx.AsyncByteStream)
+    return response.status_code, [(name.lower(), value) for name, value in response.headers.raw], response.stream
+
+
+async def _unless_dead(
+    transport: httpx.AsyncBaseTransport, standing: "_Standing", body: bytes, extensions: dict[str, object]
+) -> httpx.Response:
+    """One fresh try if a *reused* connection was dead before its answer came, as our own transport does."""
+    fresh = False
+
+    async def trace(event: str, _: Mapping[str, object]) -> None:
+        nonlocal fresh
+        fresh = fresh or event == "connection.connect_tcp.started"
+
     for last in (False, True):
-        fresh = False
-
-        async def trace(event: str, _: Mapping[str, object]) -> None:
-            nonlocal fresh
-            fresh = fresh or event in ("connection.connect_tcp.started", "answer.began")
-
+        fresh, asked = False, {**extensions, "trace": trace}
+        outgoing = httpx.Request(standing.method, standing.url, headers=standing.headers, content=body, extensions=asked)
         try:
-            if isinstance(transport, Http1Transport):
-                return await transport.exchange(standing.wire(request.body), connect, trace)
-            extensions = {"timeout": {"connect": connect, "read": None, "write": None, "pool": None}, "trace": trace}
-            outgoing = httpx.Request(standing.method, standing.url, headers=standing.headers, content=request.body, extensions=extensions)
-            response = await transport.handle_async_request(outgoing)
+            return await transport.handle_async_request(outgoing)
         except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
             if fresh or last:
                 raise
-        else:
-            assert isinstance(response.stream, httpx.AsyncByteStream)
-            return response.status_code, [(name.lower(), value) for name, value in response.headers.raw], response.stream
     raise AssertionError("unreachable")
-
-
-async def _refusal_body(exchange: Exchange) -> bytes:
-    body = b""
-    with anyio.move_on_after(ERROR_BODY_TIME):
-        try:
-            async for piece in pieces(exchange):
-                body += piece
-                if len(body) >= ERROR_BODY_LIMIT:
-                    break
-        except UpstreamFailed:
-            pass  # the status says enough
-    return body[:ERROR_BODY_LIMIT]
 
 
 def _field(fields: Fields, name: bytes) -> str:
@@ -183,11 +206,11 @@ def _slices(read: bytes) -> Iterator[bytes]:
 class _Inflater:
     """One gzip layer (we ask for none, some send it all the same); any other coding, or two of them, is malformed."""
 
-    def __init__(self, exchange: Exchange) -> None:
-        if exchange.encoding not in ("gzip", "x-gzip"):
-            sentence = f"Provider {exchange.provider.name} answered with a content-encoding that was not asked for."
-            raise UpstreamFailed("malformed", sentence, provider=exchange.provider.name)
-        self._provider = exchange.provider.name
+    def __init__(self, provider: str, encoding: str) -> None:
+        if encoding not in ("gzip", "x-gzip"):
+            sentence = f"Provider {provider} answered with a content-encoding that was not asked for."
+            raise UpstreamFailed("malformed", sentence, provider=provider)
+        self._provider = provider
         self._inflate = zlib.decompressobj(wbits=31)
 
     def feed(self, read: bytes) -> Iterator[bytes]:

@@ -17,6 +17,8 @@ from pathlib import Path
 if __name__ == "__main__":
     sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
+from starlette.types import ASGIApp
+
 from gateway.routing import Retry, Timeouts
 from gateway.simulator import Hang, Send, Wait
 from tests.e2e.client import Client, Way
@@ -133,13 +135,13 @@ class Leak(AssertionError):
 
 
 @asynccontextmanager
-async def stage(phase: Phase, *, deadline: float = 5.0) -> AsyncIterator["Stage"]:
+async def stage(phase: Phase, *, deadline: float = 5.0, wrap: Callable[[ASGIApp], ASGIApp] | None = None) -> AsyncIterator["Stage"]:
     """The gateway and its provider, playing this phase."""
     async with ScriptedUpstream(lambda request: GOOD if b'"next"' in request.body else phase.answer) as upstream:
         retry = Retry(attempts=2, max_retry_after=10)
         wired = wiring(provider(upstream.url), retry=retry, timeouts=Timeouts(write=60))
         buffers = {"receive_buffer": 4096} if phase.small_buffers else {}
-        async with running(wired, send_buffer=16_384 if phase.small_buffers else None) as gateway:
+        async with running(wired, send_buffer=16_384 if phase.small_buffers else None, wrap=wrap) as gateway:
             yield Stage(phase, gateway, upstream, buffers, deadline)
 
 

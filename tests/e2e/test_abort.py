@@ -7,6 +7,7 @@ shown here too (`pytest -s`), and asserted nowhere: two shared cores keep no mil
 import asyncio
 
 import pytest
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from gateway.answer import Answer
 from gateway.routing import Timeouts
@@ -45,6 +46,23 @@ async def test_client_leaving_closes_upstream_in_every_format(phase: Phase, form
         assert not scene.gateway.complaints
 
 
+def bare(app: ASGIApp) -> ASGIApp:
+    """As a server serves it that speaks ASGI and no more."""
+
+    async def without_extensions(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({name: value for name, value in scope.items() if name != "extensions"}, receive, send)
+
+    return without_extensions
+
+
+@pytest.mark.parametrize("phase", PHASES, ids=lambda phase: phase.name)
+async def test_client_leaving_another_server_closes_upstream_too(phase: Phase) -> None:
+    async with stage(phase, wrap=bare) as scene:
+        for way in WAYS:
+            await scene.abort(FEW, way, "native")
+        assert not scene.gateway.complaints
+
+
 @pytest.mark.parametrize("way", WAYS)
 async def test_client_leaving_while_the_gateway_dials_ends_the_dial(way: Way) -> None:
     print(f"\n{await abort_while_dialling(EACH, way, 'native')}")
@@ -57,11 +75,8 @@ async def test_client_leaving_while_the_gateway_dials_ends_the_dial_in_every_for
 
 
 @pytest.mark.parametrize("phase", [PHASES[0], PHASES[3]], ids=lambda phase: phase.name)
-async def test_without_the_watcher_the_matrix_sees_the_leak(phase: Phase, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def blind(answer: Answer) -> None:
-        await asyncio.get_running_loop().create_future()
-
-    monkeypatch.setattr(Answer, "_watch", blind)
+async def test_of_an_answer_that_is_deaf_the_matrix_sees_the_leak(phase: Phase, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Answer, "_left", lambda answer: None)
     async with stage(phase, deadline=0.3) as scene:
         with pytest.raises(Leak):
             await scene.abort(1, "fin", "native")

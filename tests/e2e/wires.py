@@ -146,9 +146,9 @@ async def listening(scheme: str = "http", family: int = socket.AF_INET, host: st
                 wire.socket.close()
 
 
-def request(url: str, *, connect: float | None = DEADLINE, body: bytes = b"{}", **extensions: Any) -> httpx.Request:
+def request(url: str, *, connect: float | None = DEADLINE, body: bytes = b"{}") -> httpx.Request:
     timeout: Mapping[str, float | None] = {"connect": connect}
-    return httpx.Request("POST", url, content=body, extensions={"timeout": timeout, **extensions})
+    return httpx.Request("POST", url, content=body, extensions={"timeout": timeout})
 
 
 @asynccontextmanager

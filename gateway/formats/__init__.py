@@ -117,8 +117,7 @@ class Provider:
         object.__setattr__(self, "secrets", tuple(text for text in texts if text and len(text) >= 8))
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A provider and one of its models: what an attempt is made at."""
 
     provider: Provider
@@ -130,14 +129,16 @@ class Target:
         return f"{self.provider.name}/{self.model}"
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
+class UpstreamRequest(Struct, frozen=True):
     """One POST. `url` without the provider's query, which is added when it is sent; `warnings` for the log."""
 
     url: str
-    headers: Fields = field(repr=False)
-    body: bytes = field(repr=False)
+    headers: Fields
+    body: bytes
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"UpstreamRequest(url={self.url!r}, warnings={self.warnings!r})"  # no key, and no prompt
 
 
 Step = Event | Usage | UpstreamFailed

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import anyio
 import httpx
@@ -55,21 +56,34 @@ class Generation:
         self._model = model
         self._upstreams = upstreams
         self._record = record
-        self._scope: anyio.CancelScope | None = None
-        self._expired: Meaning = "total"  # the last deadline that passed
+        self._scope: anyio.CancelScope | None = None  # the attempt's, or the one of the wait before it
+        self._cut: Meaning | Literal["unwanted"] | None = None  # why it was cancelled last
 
     def expire(self, meaning: Meaning) -> None:
         """A deadline has passed: the attempt, or the wait before it, ends for that reason."""
-        self._expired = meaning
+        if not self.unwanted:
+            self._cut = meaning
+            self._cancel()
+
+    def leave(self) -> None:
+        """Nobody wants the answer any more: `run` returns as soon as the attempt is closed."""
+        self._cut = "unwanted"
+        self._cancel()
+
+    @property
+    def unwanted(self) -> bool:
+        return self._cut == "unwanted"
+
+    def _cancel(self) -> None:
         if self._scope is not None:
             self._scope.cancel()
 
     async def run(self, deliver: Deliver, flush: Flush) -> None:
-        """Attempts at the model's targets, in their order, until one has said something; then that one to its end."""
+        """Attempts at the model's targets, in their order, until one has said something; then that one to its end, or until `leave`."""
         targets, at, tries = self._model.targets, 0, 0
         failed: GatewayError | None = None
         decided: Again | Next | GiveUp
-        while True:
+        while not self.unwanted:
             tries += 1
             asked = self._record.provider, self._record.target
             try:
@@ -99,7 +113,7 @@ class Generation:
         self.facts.attempt = None
         with anyio.CancelScope() as self._scope:
             await anyio.sleep(seconds)
-        if self._scope.cancelled_caught:
+        if self._scope.cancelled_caught and not self.unwanted:
             raise self._timed_out("total", None)
 
     async def _attempt(self, target: Target, deliver: Deliver, flush: Flush) -> None:
@@ -119,9 +133,12 @@ class Generation:
                     await self._exchange(target, reading)
                 except UpstreamFailed as error:
                     failure = error
-            if self._scope.cancelled_caught and self._expired != "finish":
-                failure = self._timed_out(self._expired, target)
-            await reading.end(failure)
+            if self._cut == "unwanted" or reading.done:
+                return
+            if self._scope.cancelled_caught and self._cut is not None and self._cut != "finish":
+                failure = self._timed_out(self._cut, target)
+            with anyio.CancelScope() as self._scope:
+                await reading.end(failure)
         finally:
             reading.record()
 
@@ -224,11 +241,13 @@ class _Reading:
             facts.finishing = facts.heard
             self._generation.wake()
 
+    @property
+    def done(self) -> bool:
+        return self._sequencer.done
+
     async def end(self, failure: UpstreamFailed | None) -> None:
-        """The body ended, or the attempt failed: what is held is said, and the ending is known."""
+        """The body ended too early, or the attempt failed: what is held is said, and the ending is known."""
         sequencer = self._sequencer
-        if sequencer.done:
-            return
         if sequencer.failure is None:
             if self._decoder is None:
                 assert failure is not None

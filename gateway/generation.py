@@ -27,7 +27,7 @@ from gateway.routing import Model
 from gateway.sequence import Sequencer
 from gateway.telemetry import StreamRecord
 
-PREAMBLE_LIMIT = 64 * 1024  # bytes of events that precede content and are kept back
+PREAMBLE_LIMIT = 64 * 1024  # bytes of a body whose events are kept back while no content is among them
 
 Deliver = Callable[[list[Event]], bool]
 """Takes the events of one network read, without waiting; the last batch ends with `message_stop`. What it was given counts as said.
@@ -196,7 +196,7 @@ class _Reading:
         self._decoder: Decoder | None = None
         self._sequencer = Sequencer(target.model, f"msg_{self._record.request_id}", self._request.max_tokens)
         self._kept: list[Event] = []  # what precedes content
-        self._kept_bytes = 0
+        self._preamble = 0  # bytes of the body until there is content
         self._content = False
 
     @property
@@ -221,12 +221,14 @@ class _Reading:
         facts, sequencer, decoder = self._facts, self._sequencer, self._decoder
         assert decoder is not None
         facts.heard = time.monotonic()
+        if not self._content:
+            self._preamble += len(piece)
         steps = decoder.feed(piece)
         if not steps:
             return True
         facts.meant = facts.heard
         events = sequencer.feed(steps)
-        sent = self._pass_on(events)
+        sent = self._pass_on(events, facts.heard)
         if sequencer.failure is not None or sequencer.done:
             return False
         self._mark_finishing(decoder.finishing, events)
@@ -253,7 +255,7 @@ class _Reading:
                 assert failure is not None
                 raise failure
             self._facts.finishing = None
-            if not self._pass_on(sequencer.feed(self._decoder.close(failure))):
+            if not self._pass_on(sequencer.feed(self._decoder.close(failure)), time.monotonic()):
                 await self._flush()
         if sequencer.failure is not None:
             raise sequencer.failure
@@ -269,7 +271,7 @@ class _Reading:
         record.dropped_frames = sequencer.dropped + (self._decoder.dropped if self._decoder else 0)
         record.warnings.extend(sequencer.warnings + (self._decoder.warnings if self._decoder else []))
 
-    def _pass_on(self, events: list[Event]) -> bool:
+    def _pass_on(self, events: list[Event], now: float) -> bool:
         """True if nothing of them waits to be sent."""
         if not events:
             return True
@@ -278,7 +280,6 @@ class _Reading:
             if not events:
                 return True
             self._content = self._facts.spoken = self._generation.said = True
-        now = time.monotonic()
         self._record.note(events, now)
         if type(events[-1]) is ev.MessageStop:
             self._record.usage = dict(self._sequencer.usage)
@@ -293,12 +294,10 @@ class _Reading:
                 return [*self._kept, *events[place:]]
             if type(event) is ev.ContentBlockStart and event.content_block.get("type") == "thinking":
                 self._facts.spoken = True  # it thinks: that satisfies first_token
-            size = len(ev.encode(event))
-            if self._kept_bytes + size > PREAMBLE_LIMIT:
+            if self._preamble > PREAMBLE_LIMIT:
                 if isinstance(event, ev.UnknownEvent):
                     self._sequencer.dropped += 1
                     continue
                 return [*self._kept, *events[place:]]  # so much structure is an answer
-            self._kept_bytes += size
             self._kept.append(event)
         return []

@@ -18,23 +18,23 @@ from gateway.json_text import Json
 OPEN_BLOCK = -1
 
 
-class TextDelta(Struct, frozen=True, tag="text_delta", forbid_unknown_fields=True):
+class TextDelta(Struct, frozen=True, gc=False, tag="text_delta", forbid_unknown_fields=True):
     text: str
 
 
-class ThinkingDelta(Struct, frozen=True, tag="thinking_delta", forbid_unknown_fields=True):
+class ThinkingDelta(Struct, frozen=True, gc=False, tag="thinking_delta", forbid_unknown_fields=True):
     thinking: str
 
 
-class SignatureDelta(Struct, frozen=True, tag="signature_delta", forbid_unknown_fields=True):
+class SignatureDelta(Struct, frozen=True, gc=False, tag="signature_delta", forbid_unknown_fields=True):
     signature: str
 
 
-class InputJsonDelta(Struct, frozen=True, tag="input_json_delta", forbid_unknown_fields=True):
+class InputJsonDelta(Struct, frozen=True, gc=False, tag="input_json_delta", forbid_unknown_fields=True):
     partial_json: str
 
 
-class CitationsDelta(Struct, frozen=True, tag="citations_delta", forbid_unknown_fields=True):
+class CitationsDelta(Struct, frozen=True, gc=False, tag="citations_delta", forbid_unknown_fields=True):
     citation: Json
 
 
@@ -60,7 +60,7 @@ class ContentBlockStart(Struct, frozen=True, tag="content_block_start"):
     content_block: Json
 
 
-class ContentBlockDelta(Struct, frozen=True, tag="content_block_delta"):
+class ContentBlockDelta(Struct, frozen=True, gc=False, tag="content_block_delta"):
     index: int
     delta: Delta
 

@@ -10,6 +10,8 @@ Deliberate oddities:
 
 from typing import Literal
 
+import msgspec
+
 from gateway import json_text
 from gateway.sse import LIMIT, Frame, Pieces, fields, past_bom, plain_frame
 
@@ -22,6 +24,23 @@ SNIPPET_LIMIT = 512  # bytes of a body's beginning, for whoever has to say what 
 Kind = Literal["blank", "html", "json", "lines", "sse"]
 
 
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """The data of plain frames of one name that came in one read: a flood is cut, and read, in one go."""
+
+    event: str
+    data: list[bytes]
+
+    def frames(self) -> list[Frame]:
+        return [frame for data in self.data for frame in _frame_with(self.event, data)]
+
+
+FLOOD = 1024  # bytes of one read; fewer are not worth the attempt
+# How each event of a run begins, what stands between two, and the event's name.
+RUNS = tuple(
+    (head, b"\n\n" + head, event) for head, event in ((b"data: ", ""), (b"event: content_block_delta\ndata: ", "content_block_delta"))
+)
+
+
 class Framing:
     """A provider's body as frames, whatever its content type says: the first byte that is not blank decides.
 
@@ -29,13 +48,14 @@ class Framing:
     data is JSON, its reader finds out, and may call `resynchronise`. `dropped` counts the malformed pieces that became no frame.
     """
 
-    def __init__(self, limit: int = LIMIT) -> None:
+    def __init__(self, limit: int = LIMIT, *, flood: int = FLOOD) -> None:
         self.kind: Kind = "blank"
         self.overflow = False
         self.dropped = 0
         self.seen = 0
         self.snippet = b""
         self._limit = limit
+        self._flood = flood
         self._head: bytes | None = b""
         self._pieces = Pieces(b"\n\n", limit)
         self._document = bytearray()
@@ -46,22 +66,27 @@ class Framing:
         return self.seen == 0
 
     def feed(self, chunk: bytes) -> list[Frame]:
+        frames, run = self.take(chunk)
+        return frames if run is None else frames + run.frames()
+
+    def take(self, chunk: bytes) -> tuple[list[Frame], Run | None]:
+        """The same, with what came in a run at the chunk's end left as one."""
         self.seen += len(chunk)
         if self.kind == "blank":
             chunk = self._begin(chunk)
         if len(self.snippet) < SNIPPET_LIMIT:
             self.snippet += chunk[: SNIPPET_LIMIT - len(self.snippet)]
         if self.overflow:
-            return []
+            return [], None
         match self.kind:
             case "sse":
                 return self._sse(chunk)
             case "lines":
-                return self._lines(chunk)
+                return self._lines(chunk), None
             case "json":
-                return self._json(chunk)
+                return self._json(chunk), None
             case "blank" | "html":
-                return []
+                return [], None
 
     def close(self) -> list[Frame]:
         match self.kind:
@@ -88,18 +113,23 @@ class Framing:
             self.kind = "html" if body.startswith(b"<") else "json" if body.startswith((b"{", b"[")) else "sse"
         return body
 
-    def _sse(self, chunk: bytes) -> list[Frame]:
+    def _sse(self, chunk: bytes) -> tuple[list[Frame], Run | None]:
         frames: list[Frame] = []
-        for block in self._pieces.feed(chunk):
+        waiting, whole = self._pieces.stretches(chunk)
+        run = run_of(whole) if len(whole) >= self._flood else None
+        blocks = whole.split(b"\n\n") if whole and run is None else []
+        if waiting is not None:
+            blocks.insert(0, waiting)
+        for block in blocks:
             frame = plain_frame(block)
             if frame is None:
                 frames += self._block_frames(block)
             else:
                 frames.append(frame)
             if self.overflow:
-                return frames
+                return frames, None
         self.overflow = self._pieces.overflow
-        return frames
+        return frames, run
 
     def _block_frames(self, block: bytes) -> list[Frame]:
         frames: list[Frame] = []
@@ -160,6 +190,15 @@ class Framing:
         frames = [frame for line in self._pieces.feed(chunk) for frame in _line_frames(line)]
         self.overflow = self._pieces.overflow
         return frames
+
+
+def run_of(stretch: bytes) -> Run | None:
+    """Complete events as a run, if they are one."""
+    for head, between, event in RUNS:
+        if stretch.startswith(head):
+            data = stretch[len(head) :].split(between)
+            return Run(event, data) if b"\n" not in b"".join(data) else None
+    return None
 
 
 def resynchronise(data: bytes, *, broken: bool = False) -> list[bytes]:

@@ -6,6 +6,8 @@ The small values that other decisions take as arguments live here too. All times
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+from msgspec import Struct
+
 from gateway.errors import RequestRefused
 from gateway.formats import Target
 from gateway.rules import NO_RULES, Rules
@@ -44,8 +46,7 @@ class Streaming:
     commit_after: float = 5.0
 
 
-@dataclass(frozen=True, slots=True)
-class Model:
+class Model(Struct, frozen=True):
     """What a caller's model name stands for; the targets are tried in this order.
 
     A target whose model is empty means the first one its provider lists, asked at first use.

@@ -89,7 +89,7 @@ class Sequencer:
         self._early_size = 0
         self._blocks = 0  # sent so far: the next one's index
         self._open: _Block | None = None
-        self._plain: _Block | None = None  # the open block, if nothing of it is held or expected
+        self._plain: _Block | None = None  # the open block, if nothing of it is held or expected; None once it is over
         self._last = -1  # the highest index the upstream has used in this message: those up to it are closed, but for the open one
         self._called = False
         self._told = False
@@ -102,24 +102,22 @@ class Sequencer:
     def feed(self, steps: Iterable[Event | Usage | GatewayError]) -> list[Event]:
         events: list[Event] = []
         for step in steps:
+            if type(step) is ContentBlockDelta:
+                # The hot path, written out: ten times as fast as `_take_delta` for text that passes as it is.
+                plain, delta, index = self._plain, step.delta, step.index
+                text = delta.text if type(delta) is TextDelta else delta.thinking if type(delta) is ThinkingDelta else ""
+                if (
+                    text
+                    and plain is not None
+                    and type(delta) is plain.passes
+                    and (index == OPEN_BLOCK or index == plain.upstream)
+                    and (text.isascii() or _encodable(text))
+                ):
+                    events.append(step if index == plain.index else ContentBlockDelta(plain.index, delta))
+                    continue
             if self._over:
                 break
-            if type(step) is not ContentBlockDelta:
-                self._take(step, events)
-                continue
-            # The hot path, written out: ten times as fast as `_take_delta` for text that passes as it is.
-            plain, delta = self._plain, step.delta
-            text = delta.text if type(delta) is TextDelta else delta.thinking if type(delta) is ThinkingDelta else ""
-            if (
-                plain is not None
-                and type(delta) is plain.passes
-                and (step.index == plain.upstream or step.index == OPEN_BLOCK)
-                and text
-                and (text.isascii() or _encodable(text))
-            ):
-                events.append(step if step.index == plain.index else ContentBlockDelta(plain.index, delta))
-            else:
-                self._take_delta(step.index, delta, events)
+            self._take(step, events)
         return events
 
     def _take(self, step: Event | Usage | GatewayError, events: list[Event]) -> None:
@@ -149,7 +147,7 @@ class Sequencer:
 
     def _fail(self, failure: GatewayError) -> None:
         self.failure = failure
-        self._over = True
+        self._over, self._plain = True, None
 
     def _measure(self, bound: int, kept: Json) -> int:
         """The size of `kept`, which is at most `bound`. Written out only after as much again has come: small updates of much are many."""

@@ -90,40 +90,53 @@ class Pieces:
         self._rest = bytearray()
 
     def feed(self, chunk: bytes) -> list[bytes]:
+        waiting, whole = self.stretches(chunk)
+        pieces = whole.split(self._separator) if whole else []
+        return pieces if waiting is None else [waiting, *pieces]
+
+    def stretches(self, chunk: bytes) -> tuple[bytes | None, bytes]:
+        """The piece that had waited for its end, and all that follows in this chunk, not cut yet; without its last separator."""
         if self.overflow:
-            return []
+            return None, b""
         if self._after_cr or b"\r" in chunk:
             chunk = self._with_lf(chunk)
         separator, rest = self._separator, self._rest
         if not rest:
-            return self._cut(chunk)
+            return None, self._whole(chunk)
         start = len(rest) - len(separator) + 1
         rest += chunk
         end = rest.find(separator, start)
         if end < 0:
             self._check_rest()
-            return []
+            return None, b""
         if end > self._limit:
             self._give_up()
-            return []
+            return None, b""
         with memoryview(rest) as view:  # a slice of a bytearray would be copied twice: 5 ms for the largest event
             piece, chunk = bytes(view[:end]), bytes(view[end + len(separator) :])
         rest.clear()
-        return [piece, *self._cut(chunk)]
+        return piece, self._whole(chunk)
 
-    def _cut(self, chunk: bytes) -> list[bytes]:
+    def _whole(self, chunk: bytes) -> bytes:
         """With nothing waiting."""
-        chunk = chunk.lstrip(b"\n")
+        if chunk.startswith(b"\n"):
+            chunk = chunk.lstrip(b"\n")
         end = chunk.rfind(self._separator)
-        self._rest += chunk if end < 0 else chunk[end + len(self._separator) :]
-        pieces = [] if end < 0 else chunk[:end].split(self._separator)
+        if end < 0:
+            self._rest += chunk
+            self._check_rest()
+            return b""
+        if (after := end + len(self._separator)) < len(chunk):
+            self._rest += chunk[after:]
+            self._check_rest()
+        whole = chunk[:end]
         if end > self._limit:
+            pieces = whole.split(self._separator)
             for number, piece in enumerate(pieces):
                 if len(piece.strip(b"\n")) > self._limit:
                     self._give_up()
-                    return pieces[:number]
-        self._check_rest()
-        return pieces
+                    return self._separator.join(pieces[:number])
+        return whole
 
     def close(self) -> bytes:
         rest = bytes(self._rest)

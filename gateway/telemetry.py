@@ -79,31 +79,34 @@ class StreamRecord:
 
     def line(self) -> Json:
         """The record as it is logged; what is unknown is left out."""
-        code = self.error.cause.code if self.error else None
-        fields: Json = {
-            "event": "stream",
-            "request_id": self.request_id,
-            "caller": self.caller,
-            "format": self.format,
-            "model": _short(self.model),
-            "target": _short(self.target),
-            "attempts": self.attempts,
-            "outcome": self.outcome,
-            "status": self.status,
-            "error_code": code,
-            "error": self.error.message if self.error else None,
-            "detail": self.error.detail if self.error else None,
-            "ttft_ms": self._since_beginning(self.first_text),
-            "thinking_ttft_ms": self._since_beginning(self.first_thinking),
-            "duration_ms": self._since_beginning(self.ended),
-            "events": self.events,
-            "bytes": self.bytes_sent,
-            "usage": _numbers(self.usage) or None,
-            "stop_reason": _short(self.stop_reason),
-            "dropped_frames": self.dropped_frames,
-            "warnings": _counted(self.warnings) or None,
-        }
-        return {key: value for key, value in fields.items() if value is not None}
+        line: Json = {"event": "stream", "request_id": self.request_id}
+        if self.caller is not None:
+            line["caller"] = self.caller
+        line["format"] = self.format
+        line["model"] = _short(self.model)
+        if self.target is not None:
+            line["target"] = _short(self.target)
+        line["attempts"] = self.attempts
+        line["outcome"] = self.outcome
+        if self.status is not None:
+            line["status"] = self.status
+        if self.error is not None:
+            line["error_code"], line["error"] = self.error.cause.code, self.error.message
+            if self.error.detail is not None:
+                line["detail"] = self.error.detail
+        for name, instant in (("ttft_ms", self.first_text), ("thinking_ttft_ms", self.first_thinking), ("duration_ms", self.ended)):
+            if instant is not None:
+                line[name] = self._since_beginning(instant)
+        line["events"] = self.events
+        line["bytes"] = self.bytes_sent
+        if usage := _numbers(self.usage):
+            line["usage"] = usage
+        if self.stop_reason is not None:
+            line["stop_reason"] = _short(self.stop_reason)
+        line["dropped_frames"] = self.dropped_frames
+        if self.warnings:
+            line["warnings"] = _counted(self.warnings)
+        return line
 
     def _since_beginning(self, instant: float | None) -> float | None:
         """Milliseconds and their hundredths. `round(…, 2)` says the same by way of a decimal text, which takes three times as long."""
@@ -117,9 +120,9 @@ class StreamRecord:
         return round((tokens - 1) / seconds, 1) if seconds > 0 else None
 
 
-def _short(name: str | None) -> str | None:
+def _short(name: str) -> str:
     """A caller and a provider choose names: what is longer than any real one is no name but text."""
-    return name if name is None or len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
+    return name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…"
 
 
 def _counted(warnings: list[str]) -> list[str]:

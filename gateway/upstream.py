@@ -7,12 +7,13 @@ What httpx raises is translated here, once.
 import time
 import zlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
 
 import anyio
 import httpx
+from msgspec import structs
 
 from gateway import json_text
 from gateway.errors import UpstreamFailed
@@ -279,4 +280,4 @@ def _standing(method: str, url: str, query: tuple[tuple[str, str], ...], headers
 
 
 def named(target: Target, model: str) -> Target:
-    return replace(target, model=model)
+    return structs.replace(target, model=model)

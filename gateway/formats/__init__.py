@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
+from msgspec import Struct
+
 from gateway.chat import ChatRequest
 from gateway.errors import GatewayError, UpstreamFailed
 from gateway.events import Event
@@ -115,8 +117,7 @@ class Provider:
         object.__setattr__(self, "secrets", tuple(text for text in texts if text and len(text) >= 8))
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """A provider and one of its models: what an attempt is made at."""
 
     provider: Provider
@@ -128,14 +129,16 @@ class Target:
         return f"{self.provider.name}/{self.model}"
 
 
-@dataclass(frozen=True, slots=True)
-class UpstreamRequest:
+class UpstreamRequest(Struct, frozen=True):
     """One POST. `url` without the provider's query, which is added when it is sent; `warnings` for the log."""
 
     url: str
-    headers: Fields = field(repr=False)
-    body: bytes = field(repr=False)
+    headers: Fields
+    body: bytes
     warnings: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        return f"UpstreamRequest(url={self.url!r}, warnings={self.warnings!r})"  # no key, and no prompt
 
 
 Step = Event | Usage | UpstreamFailed
@@ -170,8 +173,7 @@ BuildCount = Callable[[ChatRequest, Target], UpstreamRequest]
 """Asks how many tokens a request is, of a provider whose format has words for it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Asked:
+class Asked(Struct, frozen=True):
     """What an answer repeats of its request. `created` in Unix seconds."""
 
     request_id: str = ""
@@ -183,8 +185,7 @@ class Asked:
 UNASKED = Asked()  # for what repeats nothing of its request
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
+class Parsed(Struct, frozen=True):
     """A request read; `warnings` for the log: what of it was left out, never a value."""
 
     request: ChatRequest

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from gateway import json_text
 from gateway.chat import MOST_MESSAGES, ChatRequest, Effort, Message, Role
 from gateway.errors import GatewayError, RequestRefused
-from gateway.events import NAMES, Event, Ping, UnknownEvent, encode
+from gateway.events import NAMES, ContentBlockDelta, Event, Ping, UnknownEvent, encode
 from gateway.formats import UNASKED, AnswerFormat, Asked, Headers, Parsed, Refusal
 from gateway.formats.whole import Document
 from gateway.json_text import Json
@@ -184,7 +184,10 @@ class NativeEncoder:
     def feed(self, events: list[Event]) -> bytes:
         pieces: list[bytes] = []
         for event in events:
-            pieces += (_prefix(event) if type(event) is UnknownEvent else _PREFIXES[type(event)], encode(event), b"\n\n")
+            if type(event) is ContentBlockDelta:  # nearly all are
+                pieces += (_DELTA, json_text.write(event), b"\n\n")
+            else:
+                pieces += (_prefix(event) if type(event) is UnknownEvent else _PREFIXES[type(event)], encode(event), b"\n\n")
         return b"".join(pieces)
 
     def heartbeat(self) -> bytes:
@@ -225,6 +228,7 @@ def _prefix(event: UnknownEvent) -> bytes:
 
 
 _PREFIXES: dict[type[Event], bytes] = {kind: b"event: %b\ndata: " % name.encode() for kind, name in NAMES.items()}
+_DELTA = _PREFIXES[ContentBlockDelta]
 _HEARTBEAT = NativeEncoder().feed([Ping()])
 
 NATIVE = NativeFormat()

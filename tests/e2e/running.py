@@ -11,9 +11,10 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import structs
 
 from gateway.app import Gateway
 from gateway.connections import UPSTREAMS, Connection
@@ -49,7 +50,7 @@ def wiring(
     """One model, `default`; without `targets` (provider/model) it is the model `m` of each provider, in their order."""
     timeouts = timeouts or Timeouts()
     named = {connection.provider.name: Target(connection.provider, connection.format, "m") for connection in providers}
-    chosen = [replace(named[name], model=model) for name, _, model in (target.partition("/") for target in targets)]
+    chosen = [structs.replace(named[name], model=model) for name, _, model in (target.partition("/") for target in targets)]
     models = {"default": Model("default", tuple(chosen or named.values()), timeouts, retry)}
     return Wiring(
         providers={connection.provider.name: connection for connection in providers},

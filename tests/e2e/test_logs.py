@@ -7,6 +7,7 @@ import urllib.parse
 from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from gateway.log import _JsonLines
 from gateway.routing import Router
@@ -114,8 +115,8 @@ async def test_target_whose_model_is_not_known_yet_reads_as_one() -> None:
 def unnamed(wired: Wiring) -> Wiring:
     """With targets that ask for their provider's first model."""
     model = wired.models["default"]
-    targets = tuple(replace(target, model="") for target in model.targets)
-    models = {"default": replace(model, targets=targets)}
+    targets = tuple(structs.replace(target, model="") for target in model.targets)
+    models = {"default": structs.replace(model, targets=targets)}
     return replace(wired, models=models, router=Router(models, {}))
 
 

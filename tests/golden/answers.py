@@ -9,8 +9,9 @@ JSON that is a whole body is indented, for diffs; the test compacts it again to 
 
 import json
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec import structs
 
 from gateway import events, json_text
 from gateway.errors import GatewayError
@@ -29,7 +30,7 @@ def encoded(case: str) -> Iterator[tuple[str, bytes]]:
     """The names of the case's files, and what stands in them."""
     said = [_with_stats(events.from_json(body)) for body in written_down(case)]
     failure = told(case, [(HERE / case / "upstream.sse").read_bytes()])[1] if case in STREAMS else None
-    asked = replace(ASKED, **read(case, "asked.json"))
+    asked = structs.replace(ASKED, **read(case, "asked.json"))
     for name, format_ in ANSWERS.items():
         yield f"{name}.{_ending(format_.content_type)}", format_.encoder(asked).feed(said)
         yield from _in_one_piece(name, format_, asked, said)

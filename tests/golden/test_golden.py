@@ -12,9 +12,9 @@ request id `req_golden`.
 """
 
 import asyncio
-from dataclasses import replace
 
 import pytest
+from msgspec import structs
 
 from gateway import events
 from gateway.events import Event
@@ -56,7 +56,7 @@ def test_clients_of_every_format_get_these_bytes(case: str) -> None:
 def test_the_bytes_do_not_depend_on_which_events_come_together(case: str) -> None:
     said: list[Event] = [events.from_json(body) for body in written_down(case)]
     for format_ in ANSWERS.values():
-        asked = replace(ASKED, **read(case, "asked.json"))
+        asked = structs.replace(ASKED, **read(case, "asked.json"))
         singly, whole = format_.encoder(asked), format_.encoder(asked)
         assert b"".join(singly.feed([event]) for event in said) == whole.feed(said), format_.name
 

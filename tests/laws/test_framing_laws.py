@@ -12,6 +12,7 @@ from gateway.sse import EventStream, Frame
 TRICKY = [
     b"\n", b"\n\n", b"\r", b"\r\n", b"\r\n\r\n", b" ", b"\t", b":", b"\0", b"\xff", "…".encode(), "\u2028\x85".encode(),
     b"\xef\xbb\xbf", b"\xef\xbb", b"data: ", b"data:", b"data", b"data: {", b"data: {}\n\n", b'data: {"a":1}\n\n',
+    b"event: content_block_delta\ndata: {}\n\n", b"event: content_block_delta\ndata: ",
     b"event: x\ndata: {}\n\n", b"event: ", b"event: x\n", b"event:\n", b"id: 1\n", b"id: \0\n", b"id\n", b"retry: 5\n", b"retry: 5x\n",
     b"error: ", b'error: {"a":1}\n', b": ping\n\n", b"data: [DONE]\n\n", b"[DONE]",
     b"{", b"}", b"[", b"]", b"{}", b'{"a":1}', b'{"a":1}\n', b'{\n"a":1}\n', b"[1]", b"<", b"x", b"null", b'"',
@@ -86,6 +87,16 @@ def test_cuts_change_nothing_for_a_framing(cut_body: tuple[bytes, list[bytes]], 
 
     body, pieces = cut_body
     assert outcome(pieces) == outcome([body])
+
+
+@given(cut_bodies, limits)
+def test_what_is_cut_in_one_go_is_what_would_have_been_cut_one_by_one(cut_body: tuple[bytes, list[bytes]], limit: int) -> None:
+    _, pieces = cut_body
+    runs, single = Framing(limit, flood=1), Framing(limit, flood=1 << 30)
+    for piece in pieces:
+        assert runs.feed(piece) == single.feed(piece)
+        assert (runs.overflow, runs.dropped) == (single.overflow, single.dropped)
+    assert runs.close() == single.close()
 
 
 @given(cut_bodies, limits)

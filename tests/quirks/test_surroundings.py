@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from gateway.chat import ChatRequest
 from gateway.formats import Decoder, Target, UpstreamRequest
@@ -52,7 +53,7 @@ class Failing:
 def failing(wired: Wiring) -> Wiring:
     """The same, but every answer fails inside."""
     target = Target(next(iter(wired.providers.values())).provider, Failing(), "m")
-    models = {name: replace(model, targets=(target,)) for name, model in wired.models.items()}
+    models = {name: structs.replace(model, targets=(target,)) for name, model in wired.models.items()}
     wired.router._models.update(models)
     return replace(wired, models=models)
 

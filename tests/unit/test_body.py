@@ -1,8 +1,13 @@
 """A provider's body: what is JSON comes through, what is not is looked at twice and counted, and an end without an answer is diagnosed."""
 
+import msgspec
 import pytest
 
 from gateway.body import DONE, Body
+from gateway.chat import ChatRequest
+from gateway.formats import Provider, Target, UpstreamFormat
+from gateway.formats.anthropic import ANTHROPIC
+from gateway.formats.openai import OPENAI
 
 
 def read(*pieces: bytes, content_type: str = "text/event-stream") -> tuple[Body, list[tuple[str, object]]]:
@@ -55,3 +60,49 @@ def test_a_body_that_finished_nothing_is_diagnosed(pieces: tuple[bytes, ...], co
     assert failure.cause.code == cause
     assert words in failure.message
     assert "sk-secret" not in f"{failure.message} {failure.detail}"
+
+
+HOT: dict[str, tuple[UpstreamFormat, bytes]] = {
+    "anthropic": (
+        ANTHROPIC,
+        b'event: content_block_delta\ndata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"word "}}\n\n',
+    ),
+    "openai": (
+        OPENAI,
+        b'data: {"id":"c","object":"chat.completion.chunk","model":"m","choices":[{"index":0,"delta":{"content":"word "}}]}\n\n',
+    ),
+}
+ODD = (
+    b"%bdata:  \t\n\n",
+    b"%bdata: null\n\n",
+    b"%bdata: 7\n\n",
+    b"%bdata: [DONE]\n\n",
+    b'%bdata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\xff"}}\n\n',
+    b'%bdata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"\\ud83d"}}\n\n',
+    b'%bdata: {"type":"content_block_delta","index":0,"delta":{"type":"text_delta","text":"cut o\n\n',
+    b'%bdata: {"choices":[{"delta":{"content":"\\ud83d"}}]}\n\n',
+    b'%bdata: {"choices":[{"delta":{"content":"cut o\n\n',
+    b'%bdata: {"choices":[{"delta":{"content":"a"}}],"usage":{"a":' + b"[" * 600 + b"]" * 600 + b"}}\n\n",
+    b'%bdata: {"choices":[],"usage":{"prompt_tokens":1,"completion_tokens":2}}\n\n',
+    b'%bdata: {"error":{"message":"overloaded"}}\n\n',
+    b'%bdata: {"type":"content_block_delta"}\n: a comment\n\n',
+    b"\n%bdata: {}\n\n",
+    b": a comment\n\n%bdata: {}\n\n",
+)
+
+
+@pytest.mark.parametrize("odd", ODD)
+@pytest.mark.parametrize("place", [0, 7, 20])
+@pytest.mark.parametrize("name", HOT)
+def test_a_flood_means_what_its_frames_mean_one_by_one(name: str, place: int, odd: bytes) -> None:
+    upstream_format, hot = HOT[name]
+    request = msgspec.json.decode(b'{"messages":[{"role":"user","content":"Hi"}]}', type=ChatRequest)
+    frames = [hot] * 20
+    frames.insert(place, odd % hot[: hot.find(b"data: ")])
+
+    def said(reads: list[bytes]) -> tuple[list[object], int, list[str]]:
+        decoder = upstream_format.decoder(request, Target(Provider("p", "http://p"), upstream_format, "m"))
+        steps = [step for read in reads for step in decoder.feed(read)]
+        return list(map(repr, steps + decoder.close())), decoder.dropped, decoder.warnings
+
+    assert said([b"".join(frames)]) == said(frames)

@@ -83,10 +83,11 @@ class ClaudeEncoder:
     def feed(self, events: list[Event]) -> bytes:
         pieces: list[bytes] = []
         for event in events:
+            if type(event) is ContentBlockDelta:  # nearly all are
+                pieces += (_DELTA, json_text.write(event), b"\n\n")
+                continue
             match event:
-                case ContentBlockDelta():  # first: nearly all are
-                    pieces += (_DELTA, encode(event), b"\n\n")
-                case ContentBlockStart() | Ping():
+                case ContentBlockDelta() | ContentBlockStart() | Ping():
                     pieces += (_PREFIXES[type(event)], encode(event), b"\n\n")
                 case MessageStart(message=message):
                     self._begun = message["usage"]

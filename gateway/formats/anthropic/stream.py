@@ -67,6 +67,13 @@ def _read(data: bytes) -> Any:
     return json_text.read(data)
 
 
+def _read_run(data: list[bytes]) -> list[DeltaFrame] | None:
+    try:
+        return list(map(_typed.decode, data))
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
 class MessageDecoder:
     """`events.OPEN_BLOCK` stands for an index that the provider left out."""
 
@@ -76,7 +83,7 @@ class MessageDecoder:
         self.warnings: list[str] = []
         self._provider = provider
         self._secrets = secrets
-        self._body = Body(provider, content_type=content_type, secrets=secrets, read=_read)
+        self._body = Body(provider, content_type=content_type, secrets=secrets, read=_read, read_run=_read_run)
         self._nonsense = 0
         self._reason_known = False
         self._over = False

@@ -48,7 +48,7 @@ class OpenAIDecoder:
         self.dropped = 0
         self.warnings: list[str] = []
         self._provider = provider
-        self._body = Body(provider.name, content_type=content_type, secrets=provider.secrets, read=chunks.read)
+        self._body = Body(provider.name, content_type=content_type, secrets=provider.secrets, read=chunks.read, read_run=chunks.read_run)
         self._reading = Reading()
         self._passages = Passages(cumulative=provider.quirks.cumulative, think_tags=provider.quirks.think_tags)
         self._calls = ToolCalls()

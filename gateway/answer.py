@@ -79,7 +79,6 @@ class Answer:
         self._timer: asyncio.TimerHandle | None = None
         self._strikes: float | None = None  # when the timer does; None: nobody sets it, since the clock stands or somebody is at work
         self._beat: asyncio.Task[None] | None = None  # the last heartbeat
-        self._scope: anyio.CancelScope | None = None
         self._unsent = b""
         self._last = False  # the message's last event was encoded
         self._complete = False  # the last byte was handed to the server
@@ -107,8 +106,7 @@ class Answer:
     def stop(self, error: GatewayError) -> None:
         """The gateway stops: what is committed ends with this error in-band, what is not with its status."""
         self._failure = error
-        if self._scope is not None:
-            self._scope.cancel()
+        self._generation.leave()
 
     def abort(self) -> None:
         """At once, without a word; not if the last one was said already."""
@@ -129,12 +127,10 @@ class Answer:
         try:
             # asyncio's group costs 17 µs, anyio's 130; only what runs on httpx's own transport needs anyio's way of cancelling.
             async with asyncio.TaskGroup() as self._group:
-                self._scope = anyio.CancelScope()
                 deaf = self._hear_of_leaving()
                 try:
-                    with self._scope:
-                        self._strikes = math.inf
-                        await self._pump()
+                    self._strikes = math.inf
+                    await self._pump()
                 finally:
                     deaf()
                     self._stop_clock()
@@ -161,8 +157,7 @@ class Answer:
 
     def _leave(self, why: str) -> None:
         self._gone = self._gone or why
-        assert self._scope is not None
-        self._scope.cancel()
+        self._generation.leave()
 
     async def _pump(self) -> None:
         try:
@@ -177,12 +172,11 @@ class Answer:
 
     def _deliver(self, events: list[Event]) -> bool:
         """True if nothing of them waits to be sent: a server that can is given them here and now, for to wake a task costs more."""
-        assert self._scope is not None
         self._unsent += self._encoder.feed(events)
         self._last = type(events[-1]) is MessageStop
         if not self._facts.commits and not self._last:
             return True  # a document is sent at its end
-        if self._last or self._push is None or not self._facts.committed or self._lock.locked() or self._scope.cancel_called:
+        if self._last or self._push is None or not self._facts.committed or self._lock.locked() or self._generation.unwanted:
             return False
         data = self._unsent
         if data:
@@ -194,8 +188,7 @@ class Answer:
         return True
 
     async def _flush_what_waits(self) -> None:
-        assert self._scope is not None
-        if self._scope.cancel_called:
+        if self._generation.unwanted:
             # anyio cancels no task whose wait has just ended, and under a flood every wait has.
             await anyio.lowlevel.checkpoint()
         begins = self._generation.said and not self._facts.committed

@@ -8,6 +8,7 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 import anyio
 import httpx
@@ -26,7 +27,7 @@ from gateway.routing import Model
 from gateway.sequence import Sequencer
 from gateway.telemetry import StreamRecord
 
-PREAMBLE_LIMIT = 64 * 1024  # bytes of events that precede content and are kept back
+PREAMBLE_LIMIT = 64 * 1024  # bytes of a body whose events are kept back while no content is among them
 
 Deliver = Callable[[list[Event]], bool]
 """Takes the events of one network read, without waiting; the last batch ends with `message_stop`. What it was given counts as said.
@@ -55,21 +56,34 @@ class Generation:
         self._model = model
         self._upstreams = upstreams
         self._record = record
-        self._scope: anyio.CancelScope | None = None
-        self._expired: Meaning = "total"  # the last deadline that passed
+        self._scope: anyio.CancelScope | None = None  # the attempt's, or the one of the wait before it
+        self._cut: Meaning | Literal["unwanted"] | None = None  # why it was cancelled last
 
     def expire(self, meaning: Meaning) -> None:
         """A deadline has passed: the attempt, or the wait before it, ends for that reason."""
-        self._expired = meaning
+        if not self.unwanted:
+            self._cut = meaning
+            self._cancel()
+
+    def leave(self) -> None:
+        """Nobody wants the answer any more: `run` returns as soon as the attempt is closed."""
+        self._cut = "unwanted"
+        self._cancel()
+
+    @property
+    def unwanted(self) -> bool:
+        return self._cut == "unwanted"
+
+    def _cancel(self) -> None:
         if self._scope is not None:
             self._scope.cancel()
 
     async def run(self, deliver: Deliver, flush: Flush) -> None:
-        """Attempts at the model's targets, in their order, until one has said something; then that one to its end."""
+        """Attempts at the model's targets, in their order, until one has said something; then that one to its end, or until `leave`."""
         targets, at, tries = self._model.targets, 0, 0
         failed: GatewayError | None = None
         decided: Again | Next | GiveUp
-        while True:
+        while not self.unwanted:
             tries += 1
             asked = self._record.provider, self._record.target
             try:
@@ -99,7 +113,7 @@ class Generation:
         self.facts.attempt = None
         with anyio.CancelScope() as self._scope:
             await anyio.sleep(seconds)
-        if self._scope.cancelled_caught:
+        if self._scope.cancelled_caught and not self.unwanted:
             raise self._timed_out("total", None)
 
     async def _attempt(self, target: Target, deliver: Deliver, flush: Flush) -> None:
@@ -119,9 +133,12 @@ class Generation:
                     await self._exchange(target, reading)
                 except UpstreamFailed as error:
                     failure = error
-            if self._scope.cancelled_caught and self._expired != "finish":
-                failure = self._timed_out(self._expired, target)
-            await reading.end(failure)
+            if self._cut == "unwanted" or reading.done:
+                return
+            if self._scope.cancelled_caught and self._cut is not None and self._cut != "finish":
+                failure = self._timed_out(self._cut, target)
+            with anyio.CancelScope() as self._scope:
+                await reading.end(failure)
         finally:
             reading.record()
 
@@ -179,7 +196,7 @@ class _Reading:
         self._decoder: Decoder | None = None
         self._sequencer = Sequencer(target.model, f"msg_{self._record.request_id}", self._request.max_tokens)
         self._kept: list[Event] = []  # what precedes content
-        self._kept_bytes = 0
+        self._preamble = 0  # bytes of the body until there is content
         self._content = False
 
     @property
@@ -204,12 +221,14 @@ class _Reading:
         facts, sequencer, decoder = self._facts, self._sequencer, self._decoder
         assert decoder is not None
         facts.heard = time.monotonic()
+        if not self._content:
+            self._preamble += len(piece)
         steps = decoder.feed(piece)
         if not steps:
             return True
         facts.meant = facts.heard
         events = sequencer.feed(steps)
-        sent = self._pass_on(events)
+        sent = self._pass_on(events, facts.heard)
         if sequencer.failure is not None or sequencer.done:
             return False
         self._mark_finishing(decoder.finishing, events)
@@ -224,17 +243,19 @@ class _Reading:
             facts.finishing = facts.heard
             self._generation.wake()
 
+    @property
+    def done(self) -> bool:
+        return self._sequencer.done
+
     async def end(self, failure: UpstreamFailed | None) -> None:
-        """The body ended, or the attempt failed: what is held is said, and the ending is known."""
+        """The body ended too early, or the attempt failed: what is held is said, and the ending is known."""
         sequencer = self._sequencer
-        if sequencer.done:
-            return
         if sequencer.failure is None:
             if self._decoder is None:
                 assert failure is not None
                 raise failure
             self._facts.finishing = None
-            if not self._pass_on(sequencer.feed(self._decoder.close(failure))):
+            if not self._pass_on(sequencer.feed(self._decoder.close(failure)), time.monotonic()):
                 await self._flush()
         if sequencer.failure is not None:
             raise sequencer.failure
@@ -250,7 +271,7 @@ class _Reading:
         record.dropped_frames = sequencer.dropped + (self._decoder.dropped if self._decoder else 0)
         record.warnings.extend(sequencer.warnings + (self._decoder.warnings if self._decoder else []))
 
-    def _pass_on(self, events: list[Event]) -> bool:
+    def _pass_on(self, events: list[Event], now: float) -> bool:
         """True if nothing of them waits to be sent."""
         if not events:
             return True
@@ -259,7 +280,6 @@ class _Reading:
             if not events:
                 return True
             self._content = self._facts.spoken = self._generation.said = True
-        now = time.monotonic()
         self._record.note(events, now)
         if type(events[-1]) is ev.MessageStop:
             self._record.usage = dict(self._sequencer.usage)
@@ -274,12 +294,10 @@ class _Reading:
                 return [*self._kept, *events[place:]]
             if type(event) is ev.ContentBlockStart and event.content_block.get("type") == "thinking":
                 self._facts.spoken = True  # it thinks: that satisfies first_token
-            size = len(ev.encode(event))
-            if self._kept_bytes + size > PREAMBLE_LIMIT:
+            if self._preamble > PREAMBLE_LIMIT:
                 if isinstance(event, ev.UnknownEvent):
                     self._sequencer.dropped += 1
                     continue
                 return [*self._kept, *events[place:]]  # so much structure is an answer
-            self._kept_bytes += size
             self._kept.append(event)
         return []

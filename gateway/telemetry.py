@@ -202,6 +202,9 @@ class Feed:
 def emit(record: StreamRecord, live: Live) -> None:
     """The record's one log line, and the same on `/live`."""
     line = record.line()
+    if (error := record.error) is not None:
+        # It is told, and its frames hold the whole request, the record, itself: all that would be left to the collector.
+        error.__traceback__ = error.__cause__ = error.__context__ = None
     level = logging.WARNING if record.outcome == "failed" else logging.INFO
     if LOG.isEnabledFor(level):
         LOG.handle(StreamLine(level, line))

@@ -15,7 +15,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import lru_cache
 
 from starlette.middleware.cors import CORSMiddleware
@@ -83,20 +83,21 @@ class Access:
             max_age=600,
         )
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and (error := self._refusal(scope)):
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
+        if scope["type"] != "http":
+            return self._gate(scope, receive, send)
+        if error := self._refusal(scope):
             trace(error, scope)
-            await refuse(error, request_id(scope), send, format=self._formats.get(scope["path"], NATIVE))
-        elif scope["type"] == "http" and scope["method"] == "POST" and _header(scope, b"origin") is None:
-            await self._gate(scope, receive, send)  # no page asks, and no cache keeps the answer to a POST
-        else:
-            await self._cors(scope, receive, send)
+            return refuse(error, request_id(scope), send, format=self._formats.get(scope["path"], NATIVE))
+        if scope["method"] == "POST" and b"origin" not in _fields(scope):
+            return self._gate(scope, receive, send)  # no page asks, and no cache keeps the answer to a POST
+        return self._cors(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> GatewayError | None:
-        origin = _header(scope, b"origin")
-        if self._loopback and not _is_loopback(_hostname(_header(scope, b"host"))):
+        fields = _fields(scope)
+        if self._loopback and not _is_local(fields.get(b"host")):
             return _forbidden("The Host header must be localhost, 127.0.0.1 or [::1]: this gateway answers its own machine only.")
-        if origin is not None and not self._allowed(origin, scope):
+        if b"origin" in fields and not self._allowed(fields[b"origin"].decode("latin-1"), scope):
             return _forbidden("This Origin may not use the gateway: add it to access.origins in the configuration.")
         return None
 
@@ -119,21 +120,19 @@ class _Gate:
         self._callers = callers
         self._loopback = loopback
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         try:
-            self._admit(scope)
+            if scope["type"] == "http":
+                self._admit(scope)
         except RequestRefused as error:
             trace(error, scope)
             challenge = CHALLENGE if error.status == 401 else None
-            await refuse(error, request_id(scope), send, challenge, format=self._formats.get(scope["path"], NATIVE))
-        else:
-            await self._app(scope, receive, send)
+            return refuse(error, request_id(scope), send, challenge, format=self._formats.get(scope["path"], NATIVE))
+        return self._app(scope, receive, send)
 
     def _admit(self, scope: Scope) -> None:
-        if scope["method"] == "POST" and (_header(scope, b"origin") is not None or _header(scope, b"sec-fetch-site") is not None):
+        fields = _fields(scope)
+        if scope["method"] == "POST" and (b"origin" in fields or b"sec-fetch-site" in fields):
             kind = (_header(scope, b"content-type") or "").partition(";")[0].strip().lower()
             if kind != "application/json":
                 raise _forbidden("A page must send its chat with the content type application/json.")
@@ -232,11 +231,17 @@ def _keys(scope: Scope) -> list[bytes]:
     return [key.encode("latin-1") for key in (bearer, plain) if key]
 
 
+def _fields(scope: Scope) -> dict[bytes, bytes]:
+    """The request's header fields by name, of each name the first; its list is looked through once."""
+    fields: dict[bytes, bytes] | None = scope.get("gateway.fields")
+    if fields is None:
+        fields = scope["gateway.fields"] = dict(reversed(scope["headers"]))
+    return fields
+
+
 def _header(scope: Scope, name: bytes) -> str | None:
-    for key, value in scope["headers"]:
-        if key == name:
-            return str(value.decode("latin-1"))
-    return None
+    value = _fields(scope).get(name)
+    return None if value is None else value.decode("latin-1")
 
 
 def _scheme(scope: Scope) -> str:
@@ -254,17 +259,17 @@ def _place(origin: str) -> tuple[str, str, int] | None:
     return scheme, parts["host"].lower(), int(parts["port"] or PORTS[scheme])
 
 
-def _hostname(host: str | None) -> str | None:
-    """The host of a Host header."""
-    parts = HOST.fullmatch(host or "")
-    return parts["host"].lower() if parts else None
-
-
 @lru_cache(maxsize=64)
-def _is_loopback(hostname: str | None) -> bool:
+def _is_local(host: bytes | None) -> bool:
+    """Whether a Host header names this machine."""
+    parts = HOST.fullmatch((host or b"").decode("latin-1"))
+    return parts is not None and _is_loopback(parts["host"].lower())
+
+
+def _is_loopback(hostname: str) -> bool:
     """A name that every machine has for itself. Any address of the kind may be the one listened on, and none can be rebound."""
-    if hostname is None or hostname == "localhost":
-        return hostname is not None
+    if hostname == "localhost":
+        return True
     try:
         return ipaddress.ip_address(hostname.strip("[]")).is_loopback
     except ValueError:

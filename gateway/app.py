@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any
 from urllib.parse import parse_qsl
@@ -60,24 +60,24 @@ class Gateway:
         self.upstreams = Upstreams(transports)
         self.admission = Admission(wiring.access.max_streams)
         self.shares = {one: self.admission.share(one.max_streams) for one in wiring.access.callers}
+        self._routers = {one: wiring.router.only(one.models) for one in wiring.access.callers if one.models is not None}
         self.live = Live()
         self.answers: set[Answer] = set()
         self._unread: set[anyio.CancelScope] = set()  # requests whose bodies are being read
 
-    async def chat(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def chat(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """A chat in one of `REQUESTS`, an ASGI application: what can be refused is refused before anything is opened."""
-        wished = _parameter(scope, "format")
-        answer = await self._posted(
-            scope, receive, REQUESTS[scope["path"]], lambda parsed, asks, record, who: self._answer(parsed, asks, wished, record, who)
-        )
-        await answer(scope, receive, send)
+        return self._post(scope, receive, send, REQUESTS[scope["path"]], self._answer)
 
-    async def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def count_tokens(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         """A chat that is not answered, but counted."""
-        answer = await self._posted(scope, receive, CLAUDE_CLIENT, self._count)
+        return self._post(scope, receive, send, CLAUDE_CLIENT, self._count)
+
+    async def _post(self, scope: Scope, receive: Receive, send: Send, asks: RequestFormat, answering: "Answering") -> None:
+        answer = await self._read(scope, receive, asks, answering)
         await answer(scope, receive, send)
 
-    async def _posted(self, scope: Scope, receive: Receive, asks: RequestFormat, answer: "Answering") -> ASGIApp:
+    async def _read(self, scope: Scope, receive: Receive, asks: RequestFormat, answering: "Answering") -> ASGIApp:
         if scope["method"] != "POST":
             wrong = _wrong_method(scope["method"], scope["path"], "POST")
             return _Refusal(wrong, request_id(scope), {"Allow": "POST"}, format=asks)
@@ -95,7 +95,7 @@ class Gateway:
             parsed = asks.parse(body, scope["headers"])
             record.model = parsed.request.model
             record.warnings.extend(parsed.warnings)
-            return answer(parsed, asks, record, who)
+            return answering(scope, parsed, asks, record, who)
         except ClientDisconnect:
             record.outcome = "client_disconnected"
             self._refused(record, None)
@@ -112,8 +112,8 @@ class Gateway:
         for reading in tuple(self._unread):
             reading.cancel()
 
-    def _answer(self, parsed: Parsed, asks: RequestFormat, wished: str | None, record: StreamRecord, who: Caller | None) -> Answer:
-        request = parsed.request
+    def _answer(self, scope: Scope, parsed: Parsed, asks: RequestFormat, record: StreamRecord, who: Caller | None) -> Answer:
+        request, wished = parsed.request, _parameter(scope, "format")
         answer_format = asks.answer if wished is None else _answer_format(wished)
         record.format = answer_format.name
         asked = Asked(record.request_id, int(time.time()), parsed.include_usage, parsed.continues)
@@ -134,7 +134,7 @@ class Gateway:
             open_answers=self.answers,
         )
 
-    def _count(self, parsed: Parsed, asks: RequestFormat, record: StreamRecord, who: Caller | None) -> Count:
+    def _count(self, scope: Scope, parsed: Parsed, asks: RequestFormat, record: StreamRecord, who: Caller | None) -> Count:
         model = self._router(who).resolve(parsed.request.model)
         request, _ = ruled(parsed.request, model.rules, model.name)
         admission = self.shares[who] if who else self.admission
@@ -142,7 +142,7 @@ class Gateway:
 
     def _router(self, who: Caller | None) -> Router:
         """The models that a caller may use."""
-        return self.wiring.router if who is None or who.models is None else self.wiring.router.only(who.models)
+        return self.wiring.router if who is None or who.models is None else self._routers[who]
 
     def _refused(self, record: StreamRecord, error: RequestRefused | None) -> None:
         if error is not None:
@@ -171,7 +171,7 @@ class Gateway:
         return EventSourceResponse(_Lines(self.live.subscribe()), ping=15, sep="\n", headers={"x-accel-buffering": "no"})
 
 
-Answering = Callable[[Parsed, RequestFormat, StreamRecord, Caller | None], ASGIApp]
+Answering = Callable[[Scope, Parsed, RequestFormat, StreamRecord, Caller | None], ASGIApp]
 """What becomes of a request that was read; `RequestRefused` if nothing does."""
 
 
@@ -293,11 +293,13 @@ async def _exception(request: Request, error: Exception) -> Response:
 
 async def _body(scope: Scope, receive: Receive, unread: set[anyio.CancelScope]) -> bytes | None:
     """The whole body, within its limits; `RequestRefused` beyond them. Whoever cancels the scope in `unread` gets None."""
+    whole = scope.get("extensions", {}).get("gateway", {}).get("whole")
+    body: bytes | None = whole() if whole is not None else None
+    if body is not None:
+        return body  # it is here, so nothing has to be waited for, and no larger than the connection lets come unread
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     if length.isdigit() and int(length) > BODY_LIMIT:
         raise _too_large()
-    if (whole := scope.get("extensions", {}).get("gateway", {}).get("whole")) and whole():
-        return await _pieces(receive)  # it is here: nothing has to be waited for
     began = time.monotonic()
     with anyio.move_on_after(BODY_TIME) as reading:
         unread.add(reading)
@@ -348,9 +350,9 @@ class _Routes:
         self._framework = framework
         self._posted: Mapping[str, ASGIApp] = dict.fromkeys(REQUESTS, gateway.chat) | {COUNT: gateway.count_tokens}
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    def __call__(self, scope: Scope, receive: Receive, send: Send) -> Awaitable[None]:
         posted = self._posted.get(scope["path"]) if scope["type"] == "http" else None
-        await (posted or self._framework)(scope, receive, send)
+        return (posted or self._framework)(scope, receive, send)
 
 
 def _answer_format(name: str) -> AnswerFormat:

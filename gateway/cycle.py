@@ -7,17 +7,39 @@ call, `push`, that writes what `send` would.
 Like uvicorn's own it raises `RuntimeError` for what is no answer: a head or a body where the other is due, broken fields, a wrong length.
 """
 
+import asyncio
+import logging
 from collections.abc import Callable
 from typing import Any
 
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE, RequestResponseCycle
 
 FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
+_OVER: Any = {}
 
 
 class Cycle(RequestResponseCycle):
-    def __init__(self, **uvicorns: Any) -> None:
-        super().__init__(**uvicorns)
+    logger = logging.getLogger("uvicorn.error")
+
+    def __init__(
+        self, scope: Any, transport: Any, flow: FlowControl, default_headers: list[tuple[bytes, bytes]], on_response: Callable[..., None]
+    ) -> None:
+        self.scope = scope
+        self.transport = transport
+        self.flow = flow
+        self.default_headers = default_headers
+        self.on_response = on_response
+        self.message_event = asyncio.Event()
+        self.disconnected = False
+        self.waiting_for_100_continue = False
+        self.keep_alive = False  # until the request is here to its end an answer is the connection's last: nobody would read the rest
+        self.body = bytearray()
+        self.more_body = True
+        self.response_started = False
+        self.response_complete = False
+        self.chunked_encoding = None
+        self.expected_content_length = 0
         self._head = b""  # begun, and not yet written
         self._on_leaving: Callable[[], None] | None = None
 
@@ -35,6 +57,16 @@ class Cycle(RequestResponseCycle):
         self.message_event.set()
         if self._on_leaving is not None:
             self._on_leaving()
+
+    def whole(self) -> bytes | None:
+        """The request's body if it is here to its end, which `receive` then has no more; else None."""
+        if self.more_body or self.disconnected or self.response_complete:
+            return None
+        body, self.body = bytes(self.body), bytearray()
+        self.waiting_for_100_continue = False
+        self.message_event.clear()
+        self.flow.resume_reading()
+        return body
 
     async def send(self, message: Any) -> None:
         if self.flow.write_paused and not self.disconnected:

@@ -13,11 +13,13 @@ import asyncio
 import math
 import secrets
 from collections.abc import Callable
+from functools import lru_cache
 from http import HTTPStatus
 from typing import Any
 from urllib.parse import unquote
 
 import httptools
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from gateway.access import document, trace
@@ -29,6 +31,7 @@ HEAD_TIME = 10.0  # seconds in which a request's head must be complete, from a n
 LINGER = 5.0  # seconds in which a client that was answered too early may see it, while what it still sends is thrown away
 LAST_LINGER = 1.0  # the same when the gateway stops
 PIPELINED = 8  # requests that may wait behind a running one before their connection is no longer read
+CLOCK = 0.001  # seconds: how exact the loop's clock is
 MOST_PIPELINED = 1000  # and before it is ended: one read can hold thousands, and nobody waits for so many answers
 
 
@@ -51,6 +54,8 @@ class Protocol(HttpToolsProtocol):
         self._swallows = math.inf  # bytes of that
         self._stopping = False
         self._keeps_alive = True  # the connection is wanted after the request that is being read
+        self._due = math.inf  # when the connection's wait is over
+        self._strikes = math.inf  # when its timer looks
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as in uvicorn
         super().connection_made(transport)
@@ -58,13 +63,15 @@ class Protocol(HttpToolsProtocol):
         self._wait(HEAD_TIME)
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
+        self.url, self.headers, self.expect_100_continue = b"", [], False
         self._head_begun = True
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         assert isinstance(cycle, Cycle)
         self._running = cycle
-        super()._start_asgi_task(cycle, app)
+        task = self.loop.create_task(cycle.run_asgi(app))
+        self.tasks.add(task)
+        task.add_done_callback(self.tasks.discard)
 
     def data_received(self, data: bytes) -> None:
         """uvicorn's, but for: an upgrade is ignored, a head has its time, and garbage is refused in our words."""
@@ -113,33 +120,30 @@ class Protocol(HttpToolsProtocol):
         if parser.should_upgrade():
             return  # it comes again
         self._bodiless, self._head_begun = 0, False
-        self._unset_keepalive_if_required()
-        url, version = httptools.parse_url(self.url), parser.get_http_version()
-        path = url.path.decode("ascii")
-        scope: Any = self.scope
-        scope["http_version"] = version
-        scope["method"] = parser.get_method().decode("ascii")
-        scope["path"] = unquote(path) if "%" in path else path
-        scope["raw_path"] = url.path
-        scope["query_string"] = url.query or b""
-        self.cycle = cycle = Cycle(
-            scope=scope,
-            transport=self._writing,  # all that a cycle uses of it
-            flow=self.flow,
-            logger=self.logger,
-            access_logger=self.access_logger,
-            access_log=False,
-            default_headers=self.server_state.default_headers,
-            message_event=asyncio.Event(),
-            expect_100_continue=self.expect_100_continue,
-            # Until the request is here to its end, an answer is the connection's last: nobody else would read the rest.
-            keep_alive=False,
-            on_response=self.on_response_complete,
-        )
+        self._due = math.inf
+        version = parser.get_http_version()
+        path, raw_path, query = _target(self.url)
+        connection: dict[str, object] = {"cut": self.transport.close, "abort": self._abort}
+        scope = {
+            "type": "http",
+            "asgi": {"version": self.asgi_version, "spec_version": "2.3"},
+            "http_version": version,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,
+            "method": parser.get_method().decode("ascii"),
+            "root_path": "",
+            "path": path,
+            "raw_path": raw_path,
+            "query_string": query,
+            "headers": self.headers,
+            "state": self.app_state.copy(),
+            "extensions": {"gateway": connection},
+        }
+        self.cycle = cycle = Cycle(scope, self._writing, self.flow, self.server_state.default_headers, self.on_response_complete)
+        cycle.waiting_for_100_continue = self.expect_100_continue
+        connection["whole"], connection["push"], connection["tell"] = cycle.whole, cycle.push, cycle.tell
         self._keeps_alive = version != "1.0" and parser.should_keep_alive()
-        connection: dict[object, object] = {"cut": self.transport.close, "abort": self._abort, "whole": lambda: not cycle.more_body}
-        connection |= {"push": cycle.push, "tell": cycle.tell}
-        scope["extensions"] = {"gateway": connection}
         if not self._answering:
             self._start_asgi_task(cycle, self.app)
             return
@@ -149,23 +153,42 @@ class Protocol(HttpToolsProtocol):
 
     def on_body(self, body: bytes) -> None:
         self._bodiless = 0
-        super().on_body(body)
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        cycle.body += body
+        if len(cycle.body) > HIGH_WATER_LIMIT:
+            self.flow.pause_reading()
+        cycle.message_event.set()
 
     def on_message_complete(self) -> None:
         if self.parser.should_upgrade():
             return
-        if not self.cycle.response_started:
-            self.cycle.keep_alive = self._keeps_alive and not self._stopping
-        super().on_message_complete()
+        cycle = self.cycle
+        if cycle.response_complete:
+            return
+        if not cycle.response_started:
+            cycle.keep_alive = self._keeps_alive and not self._stopping
+        cycle.more_body = False
+        cycle.message_event.set()
 
     def on_response_complete(self) -> None:
         if self._lingering:
             return
-        super().on_response_complete()
-        if self._head_begun and not self._answering:
+        self.server_state.total_requests += 1
+        if self.transport.is_closing():
+            return
+        if self.pipeline:
+            cycle, app = self.pipeline.pop()
+            self._start_asgi_task(cycle, app)
+        elif self._head_begun:
             self._wait(HEAD_TIME)
+        else:
+            self._wait(self.timeout_keep_alive)
         if len(self.pipeline) > PIPELINED:
             self.flow.pause_reading()
+        else:
+            self.flow.resume_reading()
 
     def send_400_response(self, msg: str) -> None:
         self._refuse(RequestRefused("invalid_request", msg))
@@ -199,9 +222,23 @@ class Protocol(HttpToolsProtocol):
         return self._running is not None and not self._running.response_complete
 
     def _wait(self, seconds: float) -> None:
-        """The connection's one timer, for whichever of its waits this is."""
+        """The connection has one timer, for whichever of its waits this is; a timer that strikes too early is set again then, for
+        most waits of a busy connection end before."""
+        self._due = self.loop.time() + seconds
+        if self._due < self._strikes:
+            self._set_timer()
+
+    def _set_timer(self) -> None:
         self._unset_keepalive_if_required()
-        self.timeout_keep_alive_task = self.loop.call_later(seconds, self.timeout_keep_alive_handler)
+        self._strikes = self._due
+        self.timeout_keep_alive_task = self.loop.call_later(self._due - self.loop.time(), self._strike)
+
+    def _strike(self) -> None:
+        self._strikes = math.inf
+        if self._due - self.loop.time() < CLOCK:
+            self.timeout_keep_alive_handler()
+        elif self._due < math.inf:
+            self._set_timer()
 
     def _refuse(self, error: RequestRefused) -> None:
         """What is no request gets an answer all the same, unless it would stand in the middle of another one."""
@@ -239,3 +276,11 @@ class Protocol(HttpToolsProtocol):
         running = self._running
         if running is not None and not running.response_complete:
             running.leave()
+
+
+@lru_cache(maxsize=16)  # of at most HEAD_LIMIT each; most clients ask for one and the same
+def _target(url: bytes) -> tuple[str, bytes, bytes]:
+    """The path, as it was meant and as it came, and the query."""
+    parts = httptools.parse_url(url)
+    path = parts.path.decode("ascii")
+    return unquote(path) if "%" in path else path, parts.path, parts.query or b""

@@ -110,6 +110,7 @@ def server(gateway: Gateway) -> Server:
     """uvicorn, set up for streams: no access log, no compression, a keep-alive longer than nginx's."""
     config = uvicorn.Config(
         create_app(gateway),
+        interface="asgi3",  # which uvicorn takes only coroutine functions for, unless it is told
         http=Protocol,
         loop="uvloop",
         ws="none",

@@ -70,6 +70,8 @@ def _problems(request: ChatRequest) -> Iterator[str]:
     if isinstance(request.system, list):
         yield from _untyped("system", request.system)
     for number, message in enumerate(request.messages):
+        if type(message.content) is str and message.role != "tool" and message.tool_use_id is message.tool_call_id is None:
+            continue  # most of them
         yield from _message_problems(f"messages[{number}]", message)
     for number, tool in enumerate(request.tools):
         if not _is_text(tool.get("name")):

@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from msgspec import structs
+
 from gateway.routing import Model, Router
 from gateway.wiring import Access, Wiring
 from tests.e2e.running import provider, wiring
@@ -15,4 +17,4 @@ def with_models(names: Sequence[str], access: Access | None = None) -> Wiring:
     wired = wiring(provider("http://127.0.0.1:9", name="somewhere"), access=access)
     target = wired.models["default"].targets[0]
     models = {name: Model(name, (target,)) for name in names}
-    return replace(wired, models=models, router=Router(models, {"somewhere": replace(target, model="")}))
+    return replace(wired, models=models, router=Router(models, {"somewhere": structs.replace(target, model="")}))

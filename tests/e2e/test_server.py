@@ -4,10 +4,13 @@ import inspect
 import re
 import socket
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import uvicorn
+from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
+from uvicorn.server import ServerState
 
 from gateway.cycle import Cycle
 from gateway.protocol import Protocol, _Writing
@@ -51,22 +54,29 @@ def test_protocol_overrides_what_uvicorn_calls(name: str) -> None:
     )
 
 
-def test_cycle_overrides_what_uvicorn_calls() -> None:
-    assert list(inspect.signature(Cycle.send).parameters) == list(inspect.signature(vars(RequestResponseCycle)["send"]).parameters)
+def said(*functions: Any, of: str = "self") -> set[str]:
+    """The attributes that they name of it."""
+    return set(re.findall(rf"\b{of}\.(\w+)", "".join(inspect.getsource(function) for function in functions)))
 
 
 def test_uvicorn_still_has_what_is_used_of_it() -> None:
-    made = inspect.getsource(HttpToolsProtocol.__init__) + inspect.getsource(HttpToolsProtocol.connection_made)
-    assert all(f"self.{name}" in made for name in ("pipeline", "flow", "scope", "transport", "timeout_keep_alive_task"))
-    assert all(f"self.{name}" in inspect.getsource(HttpToolsProtocol.on_message_begin) for name in ("url", "headers"))
-    made = inspect.getsource(RequestResponseCycle.__init__)
-    used = {
-        *("scope", "transport", "flow", "default_headers", "message_event", "on_response", "disconnected", "keep_alive", "more_body"),
-        *("waiting_for_100_continue", "response_started", "response_complete", "chunked_encoding", "expected_content_length"),
-    }
-    assert used <= set(re.findall(r"self\.(\w+)(?:: [^=]+)? = ", made))
-    of_transport = set(re.findall(r"self\.transport\.(\w+)", inspect.getsource(RequestResponseCycle)))
-    assert of_transport == set(_Writing.__slots__)
+    ours = set(vars(Protocol)) | said(Protocol.__init__, Protocol.connection_made, Protocol.on_message_begin)
+    made = said(HttpToolsProtocol.__init__, HttpToolsProtocol.connection_made)
+    assert said(Protocol, of="super()") | (said(Protocol) - ours) | {"transport"} <= made | set(vars(HttpToolsProtocol))
+    assert said(HttpToolsProtocol.on_url) | said(HttpToolsProtocol.on_header) <= said(Protocol.on_message_begin)
+    assert {"total_requests", "default_headers", "tasks", "connections"} <= said(ServerState)
+    assert {"write_paused", "drain", "pause_reading", "resume_reading"} <= said(FlowControl) | set(vars(FlowControl))
+
+
+def test_cycle_is_all_that_uvicorn_makes_of_one() -> None:
+    uvicorns = vars(RequestResponseCycle)
+    assert list(inspect.signature(Cycle.send).parameters) == list(inspect.signature(uvicorns["send"]).parameters)
+    inherited = [function for name, function in uvicorns.items() if inspect.isfunction(function) and name not in vars(Cycle)]
+    assert {function.__name__ for function in inherited} == {"run_asgi", "send_500_response", "receive"}
+    assert said(*inherited) <= said(Cycle.__init__) | set(vars(Cycle)) | set(uvicorns)
+    assert said(HttpToolsProtocol, of="cycle") - {"run_asgi"} <= said(Cycle.__init__)
+    assert said(Cycle.__init__) - {"_head", "_on_leaving"} <= said(uvicorns["__init__"])
+    assert said(RequestResponseCycle, of="transport") == set(_Writing.__slots__)
 
 
 @pytest.mark.parametrize("name", ["handle_exit", "on_tick"])

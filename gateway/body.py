@@ -29,7 +29,7 @@ class Body:
     """`feed` and `close` return `(event name, value)` pairs: a JSON object, a list that is an error, or `DONE`.
 
     `read` turns a frame's data into a value and raises `MalformedJson`; a format may give its own typed one. `read_run` does it for many
-    at once, if each is the format's hot frame: typed values, which `read` would make as well; else None.
+    at once, if all become such typed values, for which the event's name does not matter; else None.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Body:
         if run is not None and not self._flooded:
             typed = self._read_run(run.data)
             if typed is None:
-                return values + self._values(run.frames())
-            values += zip(repeat(run.event), typed)
+                return values + self._values(self._framing.frames(run))
+            values += zip(repeat(""), typed)
             self.good += len(typed)
         return values
 

@@ -8,6 +8,7 @@ Deliberate oddities:
 * What the end left unfinished is a frame if it reads as whole.
 """
 
+import re
 from typing import Literal
 
 import msgspec
@@ -25,20 +26,17 @@ Kind = Literal["blank", "html", "json", "lines", "sse"]
 
 
 class Run(msgspec.Struct, frozen=True, gc=False):
-    """The data of plain frames of one name that came in one read: a flood is cut, and read, in one go."""
+    """What one read brought, if it is nothing but plain events: `data` of each, cut in one go, so that it can be read in one go.
 
-    event: str
+    Their names are left out, for they are none or Claude's, which say no more than the `type` in the data. `stretch`: all as it came.
+    """
+
+    stretch: bytes
     data: list[bytes]
 
-    def frames(self) -> list[Frame]:
-        return [frame for data in self.data for frame in _frame_with(self.event, data)]
 
-
-FLOOD = 1024  # bytes of one read; fewer are not worth the attempt
-# How each event of a run begins, what stands between two, and the event's name.
-RUNS = tuple(
-    (head, b"\n\n" + head, event) for head, event in ((b"data: ", ""), (b"event: content_block_delta\ndata: ", "content_block_delta"))
-)
+# What stands between two plain events.
+BETWEEN = re.compile(rb"\n\n(?:event: (?:content_block_(?:delta|start|stop)|message_(?:start|delta|stop)|ping)\n)?data: ")
 
 
 class Framing:
@@ -48,14 +46,13 @@ class Framing:
     data is JSON, its reader finds out, and may call `resynchronise`. `dropped` counts the malformed pieces that became no frame.
     """
 
-    def __init__(self, limit: int = LIMIT, *, flood: int = FLOOD) -> None:
+    def __init__(self, limit: int = LIMIT) -> None:
         self.kind: Kind = "blank"
         self.overflow = False
         self.dropped = 0
         self.seen = 0
         self.snippet = b""
         self._limit = limit
-        self._flood = flood
         self._head: bytes | None = b""
         self._pieces = Pieces(b"\n\n", limit)
         self._document = bytearray()
@@ -67,10 +64,10 @@ class Framing:
 
     def feed(self, chunk: bytes) -> list[Frame]:
         frames, run = self.take(chunk)
-        return frames if run is None else frames + run.frames()
+        return frames if run is None else frames + self.frames(run)
 
     def take(self, chunk: bytes) -> tuple[list[Frame], Run | None]:
-        """The same, with what came in a run at the chunk's end left as one."""
+        """The same, with a run at its end left as one."""
         self.seen += len(chunk)
         if self.kind == "blank":
             chunk = self._begin(chunk)
@@ -113,23 +110,33 @@ class Framing:
             self.kind = "html" if body.startswith(b"<") else "json" if body.startswith((b"{", b"[")) else "sse"
         return body
 
+    def frames(self, run: Run) -> list[Frame]:
+        """Those of a run that cannot be read in one go."""
+        return self._frames(run.stretch.split(b"\n\n"))
+
     def _sse(self, chunk: bytes) -> tuple[list[Frame], Run | None]:
-        frames: list[Frame] = []
         waiting, whole = self._pieces.stretches(chunk)
-        run = run_of(whole) if len(whole) >= self._flood else None
+        run = run_of(whole) if b"\n\n" in whole else None
         blocks = whole.split(b"\n\n") if whole and run is None else []
         if waiting is not None:
             blocks.insert(0, waiting)
-        for block in blocks:
-            frame = plain_frame(block)
-            if frame is None:
-                frames += self._block_frames(block)
-            else:
-                frames.append(frame)
-            if self.overflow:
-                return frames, None
+        frames = self._frames(blocks) if blocks else []
+        if self.overflow:
+            return frames, None
         self.overflow = self._pieces.overflow
         return frames, run
+
+    def _frames(self, blocks: list[bytes]) -> list[Frame]:
+        frames: list[Frame] = []
+        for block in blocks:
+            frame = plain_frame(block)
+            if frame is not None:
+                frames.append(frame)
+                continue
+            frames += self._block_frames(block)
+            if self.overflow:
+                break
+        return frames
 
     def _block_frames(self, block: bytes) -> list[Frame]:
         frames: list[Frame] = []
@@ -194,11 +201,8 @@ class Framing:
 
 def run_of(stretch: bytes) -> Run | None:
     """Complete events as a run, if they are one."""
-    for head, between, event in RUNS:
-        if stretch.startswith(head):
-            data = stretch[len(head) :].split(between)
-            return Run(event, data) if b"\n" not in b"".join(data) else None
-    return None
+    before, *data = BETWEEN.split(b"\n\n" + stretch)
+    return None if before or b"\n" in b"".join(data) else Run(stretch, data)
 
 
 def resynchronise(data: bytes, *, broken: bool = False) -> list[bytes]:

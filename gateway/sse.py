@@ -166,20 +166,23 @@ def past_bom(head: bytes) -> bytes | None:
     return head.removeprefix(BOM)
 
 
-# Looked up, not decoded anew with every frame.
-FREQUENT = {name.encode(): name for name in ("content_block_delta", "content_block_start", "content_block_stop", "ping", "message")}
+# Claude's events by their first line: looked up, it need not be looked at.
+NAMED = {
+    b"event: " + name.encode(): name
+    for name in (
+        *("content_block_delta", "content_block_start", "content_block_stop", "message_start", "message_delta", "message_stop"),
+        *("ping", "message"),
+    )
+}
 
 
 def plain_frame(block: bytes) -> Frame | None:
     """The two shapes that nearly every block has, in a third of the time; None for any other."""
     if block.startswith(b"data: {"):
-        if block.find(b"\n", 7) < 0:
-            return Frame("", block[6:])
-    elif block.startswith(b"event: "):
-        end = block.find(b"\n", 7)
-        if block.startswith(b"data: {", end + 1) and block.find(b"\n", end + 8) < 0:
-            name = block[7:end]
-            return Frame(FREQUENT.get(name) or name.decode("utf-8", "replace"), block[end + 7 :])
+        return Frame("", block[6:]) if b"\n" not in block else None
+    name, _, data = block.partition(b"\ndata: ")
+    if data.startswith(b"{") and b"\n" not in data and (event := NAMED.get(name)):
+        return Frame(event, data)
     return None
 
 

@@ -17,7 +17,7 @@ from gateway.body import Body
 from gateway.chat import ChatRequest
 from gateway.formats import Provider, Target, UpstreamFormat
 from gateway.formats.anthropic import ANTHROPIC
-from gateway.formats.anthropic import stream as anthropic_stream
+from gateway.formats.anthropic import frames as anthropic_frames
 from gateway.formats.native import NATIVE
 from gateway.formats.openai import OPENAI as OPENAI_FORMAT
 from gateway.formats.openai import chunks as openai_chunks
@@ -32,7 +32,7 @@ DELTAS = 10_000
 READ = 64 * 1024  # bytes, as much as the transport hands over at once
 ROUNDS = 9
 PATHS: dict[str, tuple[UpstreamFormat, Callable[[bytes], Any]]] = {
-    CLAUDE: (ANTHROPIC, anthropic_stream._read),
+    CLAUDE: (ANTHROPIC, anthropic_frames.read),
     OPENAI: (OPENAI_FORMAT, openai_chunks.read),
 }
 REQUEST = msgspec.json.decode(b'{"messages":[{"role":"user","content":"Say something."}]}', type=ChatRequest)

@@ -599,3 +599,14 @@ def test_any_cut_of_the_bytes_gives_the_same_steps(body: bytes, seed: int) -> No
         steps += decoder.close()
         assert comparable(steps) == expected
         assert (decoder.finishing, decoder.warnings) == (whole.finishing, whole.warnings)
+
+
+TYPED = VALUES.filter(lambda value: value["type"] in ("message_start", *BLOCKS, "message_delta", "message_stop"))
+
+
+@given(st.lists(TYPED | st.sampled_from([START, TEXT, text("Hi"), STOP_BLOCK, ENDING, STOP]), max_size=6))
+def test_the_quick_reading_and_the_patient_one_give_the_same_steps(values: list[dict[str, Any]]) -> None:
+    def made(**more: Any) -> list[Any]:
+        return comparable(steps_of(b"".join(frame(json.dumps({**value, **more}), "") for value in values)))
+
+    assert made() == made(stats="which the quick one refuses, and the patient one leaves out")

@@ -1,10 +1,9 @@
 """A Claude answer, bytes to steps (https://docs.anthropic.com/en/docs/build-with-claude/streaming).
 
-What one frame says is translated here; the order of events, and what belongs together, is the Sequencer's. Nearly every
-frame is a delta that is exactly as documented: it is decoded typed. Whatever that refuses is read as JSON and kept.
+What one frame says is translated here; the order of events, and what belongs together, is the Sequencer's.
 """
 
-from typing import Annotated, Any, TypeGuard
+from typing import Any, TypeGuard
 
 import msgspec
 
@@ -22,14 +21,12 @@ from gateway.events import (
     MessageDelta,
     MessageStart,
     MessageStop,
-    SignatureDelta,
-    TextDelta,
-    ThinkingDelta,
     UnknownDelta,
     UnknownEvent,
 )
 from gateway.formats import Step
-from gateway.formats.anthropic import terms
+from gateway.formats.anthropic import frames, terms
+from gateway.formats.anthropic.frames import DeltaFrame, MessageDeltaFrame, MessageStartFrame, MessageStopFrame, StartFrame, StopFrame
 from gateway.json_text import Json
 from gateway.kept import warn_once
 from gateway.refusals import is_refusal, refused_in_band
@@ -47,33 +44,6 @@ BLOCK_EVENTS = ("content_block_start", "content_block_delta", "content_block_sto
 KINDS = frozenset(("message_start", *BLOCK_EVENTS, "message_delta", "message_stop", "message", "ping"))
 
 
-class DeltaFrame(msgspec.Struct, frozen=True, gc=False, tag="content_block_delta", forbid_unknown_fields=True):
-    """The hot frame. Not `events.ContentBlockDelta` itself, whose delta may be an unknown one."""
-
-    delta: TextDelta | ThinkingDelta | SignatureDelta | InputJsonDelta  # a citation is an object, whose depth has to be looked at
-    index: Annotated[int, msgspec.Meta(ge=0)] = OPEN_BLOCK
-
-
-_typed = msgspec.json.Decoder(DeltaFrame)
-
-
-def _read(data: bytes) -> Any:
-    # Of another frame the attempt and its exception would cost five times the reading.
-    if data.startswith(b'{"type":"content_block_delta"') or b"content_block_delta" in data[:64]:
-        try:
-            return _typed.decode(data)
-        except (msgspec.DecodeError, RecursionError):
-            pass
-    return json_text.read(data)
-
-
-def _read_run(data: list[bytes]) -> list[DeltaFrame] | None:
-    try:
-        return list(map(_typed.decode, data))
-    except (msgspec.DecodeError, RecursionError):
-        return None
-
-
 class MessageDecoder:
     """`events.OPEN_BLOCK` stands for an index that the provider left out."""
 
@@ -83,7 +53,7 @@ class MessageDecoder:
         self.warnings: list[str] = []
         self._provider = provider
         self._secrets = secrets
-        self._body = Body(provider, content_type=content_type, secrets=secrets, read=_read, read_run=_read_run)
+        self._body = Body(provider, content_type=content_type, secrets=secrets, read=frames.read, read_run=frames.read_run)
         self._nonsense = 0
         self._reason_known = False
         self._over = False
@@ -112,6 +82,10 @@ class MessageDecoder:
                 if self.finishing:
                     self._continued_by(delta)
                 steps.append(ContentBlockDelta(value.index, delta))
+            elif type(value) is StopFrame:
+                steps.append(ContentBlockStop(value.index))
+            elif type(value) is StartFrame:
+                steps += self._block_start(value.index, value.content_block)
             else:
                 steps += self._of(event, value)
                 if self._over:
@@ -120,7 +94,16 @@ class MessageDecoder:
         return steps
 
     def _of(self, event: str, value: Any) -> list[Step]:
-        """The steps of a frame that is no documented delta."""
+        """The steps of a frame that has nothing to do with a block, or is not as documented."""
+        match value:
+            case MessageStartFrame(message=message):
+                return self._message(message)
+            case MessageDeltaFrame(delta=delta, usage=usage):
+                return self._message_delta(delta, usage, {})
+            case MessageStopFrame():
+                return self._finished()
+            case _:
+                pass
         if value is DONE:
             # Some relays end with OpenAI's mark, and need not close the connection after it.
             return self._finished() if self._reason_known else []
@@ -131,14 +114,15 @@ class MessageDecoder:
             case "content_block_delta":
                 return self._delta(value)
             case "content_block_start":
-                return self._block_start(value)
+                return self._block_start(_index(value.get("index")), value.get("content_block"))
             case "content_block_stop":
                 index = _index(value.get("index"))
                 return self._nothing() if index is None else [ContentBlockStop(index)]
             case "message_start":
                 return self._message_start(value)
             case "message_delta":
-                return self._message_delta(value)
+                rest = {key: item for key, item in value.items() if key not in ("type", "delta", "usage", "stats")}
+                return self._message_delta(value.get("delta"), value.get("usage"), rest)
             case "message_stop":
                 return self._finished()
             case "message" if isinstance(value.get("content"), list | str):
@@ -184,8 +168,7 @@ class MessageDecoder:
         deltas = [ContentBlockDelta(index, CitationsDelta(citation)) for citation in citations if isinstance(citation, dict)]
         return [ContentBlockStart(index, {**block, "citations": []}), *deltas, ContentBlockStop(index)]
 
-    def _block_start(self, value: Json) -> list[Step]:
-        index, block = _index(value.get("index")), value.get("content_block")
+    def _block_start(self, index: int | None, block: Any) -> list[Step]:
         if index is None or not _is_block(block):
             return self._nothing()
         self.finishing = False
@@ -203,8 +186,7 @@ class MessageDecoder:
             self._continued_by(delta)
         return [ContentBlockDelta(index, delta)]
 
-    def _message_delta(self, value: Json) -> list[Step]:
-        said, usage = value.get("delta"), value.get("usage")
+    def _message_delta(self, said: Any, usage: Any, rest: Json) -> list[Step]:
         if not isinstance(said, dict | None) or not isinstance(usage, dict | None):
             self._nonsense += 1
         delta = dict(said) if isinstance(said, dict) else {}
@@ -212,7 +194,6 @@ class MessageDecoder:
             delta["stop_reason"] = _reason(delta["stop_reason"])
             if delta["stop_reason"]:
                 self._stopped()
-        rest = {key: value for key, value in value.items() if key not in ("type", "delta", "usage", "stats")}
         return [MessageDelta(delta, terms.usage(usage), rest)]
 
     def _refused(self, value: Any) -> list[Step]:

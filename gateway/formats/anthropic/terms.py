@@ -13,5 +13,12 @@ def usage(said: Any) -> Json:
     """A usage whose counts are integers; what is none is left out, and so is `estimated`, which only the gateway says."""
     if not isinstance(said, dict):
         return {}
-    counted = {key: token_count(value) if key in COUNTS else value for key, value in said.items() if key != "estimated"}
-    return {key: value for key, value in counted.items() if key not in COUNTS or value is not None}
+    told: Json = {}
+    for key, value in said.items():
+        if key in COUNTS:
+            value = token_count(value)
+            if value is None:
+                continue
+        if key != "estimated":
+            told[key] = value
+    return told

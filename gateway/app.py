@@ -73,35 +73,21 @@ class Gateway:
         """A chat that is not answered, but counted."""
         return self._post(scope, receive, send, CLAUDE_CLIENT, self._count)
 
-    def _post(self, scope: Scope, receive: Receive, send: Send, asks: RequestFormat, answering: "Answering") -> Awaitable[None]:
-        """A body that came with its head is read here and now: a coroutine around its answer would be passed through at every wait."""
+    async def _post(self, scope: Scope, receive: Receive, send: Send, asks: RequestFormat, answering: "Answering") -> None:
+        answer = await self._read(scope, receive, asks, answering)
+        await answer(scope, receive, send)
+
+    async def _read(self, scope: Scope, receive: Receive, asks: RequestFormat, answering: "Answering") -> ASGIApp:
         if scope["method"] != "POST":
             wrong = _wrong_method(scope["method"], scope["path"], "POST")
-            return _Refusal(wrong, request_id(scope), {"Allow": "POST"}, format=asks)(scope, receive, send)
+            return _Refusal(wrong, request_id(scope), {"Allow": "POST"}, format=asks)
         who = caller(scope)
         record = StreamRecord(request_id(scope), asks.answer.name, "", time.monotonic(), caller=who.name if who else None)
-        whole = scope.get("extensions", {}).get("gateway", {}).get("whole")
-        body: bytes | None = whole() if whole is not None else None  # no larger than the connection lets come unread
-        if body is None:
-            return self._post_in_pieces(scope, receive, send, asks, answering, record)
-        return self._read(scope, body, asks, answering, record)(scope, receive, send)
-
-    async def _post_in_pieces(
-        self, scope: Scope, receive: Receive, send: Send, asks: RequestFormat, answering: "Answering", record: StreamRecord
-    ) -> None:
-        body: bytes | Exception
         try:
-            body = stopping() if self.admission.stopping else await _body(scope, receive, self._unread)
-        except Exception as error:  # of a body that is refused, did not come, or that we failed to read
-            body = error
-        await self._read(scope, body, asks, answering, record)(scope, receive, send)
-
-    def _read(self, scope: Scope, body: bytes | Exception, asks: RequestFormat, answering: "Answering", record: StreamRecord) -> ASGIApp:
-        """What answers this body, or the reason why there is none."""
-        try:
-            if isinstance(body, Exception):
-                raise body
             if self.admission.stopping:
+                raise stopping()
+            body = await _body(scope, receive, self._unread)
+            if body is None:
                 raise stopping()
             record.began = time.monotonic()
             asks = _asked_in(scope["path"], body, asks)
@@ -109,7 +95,7 @@ class Gateway:
             parsed = asks.parse(body, scope["headers"])
             record.model = parsed.request.model
             record.warnings.extend(parsed.warnings)
-            return answering(scope, parsed, asks, record, caller(scope))
+            return answering(scope, parsed, asks, record, who)
         except ClientDisconnect:
             record.outcome = "client_disconnected"
             self._refused(record, None)
@@ -305,8 +291,12 @@ async def _exception(request: Request, error: Exception) -> Response:
     return _Refusal(internal(), request_id(request.scope))
 
 
-async def _body(scope: Scope, receive: Receive, unread: set[anyio.CancelScope]) -> bytes:
-    """The whole body, within its limits; `RequestRefused` beyond them, and where the scope in `unread` is cancelled."""
+async def _body(scope: Scope, receive: Receive, unread: set[anyio.CancelScope]) -> bytes | None:
+    """The whole body, within its limits; `RequestRefused` beyond them. Whoever cancels the scope in `unread` gets None."""
+    whole = scope.get("extensions", {}).get("gateway", {}).get("whole")
+    body: bytes | None = whole() if whole is not None else None
+    if body is not None:
+        return body  # it is here, so nothing has to be waited for, and no larger than the connection lets come unread
     length = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
     if length.isdigit() and int(length) > BODY_LIMIT:
         raise _too_large()
@@ -318,7 +308,7 @@ async def _body(scope: Scope, receive: Receive, unread: set[anyio.CancelScope]) 
         finally:
             unread.discard(reading)
     if time.monotonic() - began < BODY_TIME:
-        raise stopping()
+        return None
     raise RequestRefused("invalid_request", f"The request's body did not arrive within {BODY_TIME:g} s.", status=408)
 
 

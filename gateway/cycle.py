@@ -9,7 +9,8 @@ Like uvicorn's own it raises `RuntimeError` for what is no answer: a head or a b
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import lru_cache
 from typing import Any
 
 from uvicorn.protocols.http.flow_control import FlowControl
@@ -81,7 +82,7 @@ class Cycle(RequestResponseCycle):
         if self.response_started:
             self._go_on(message.get("body", b""), message.get("more_body", False))
         else:
-            self._begin(message["status"], list(message.get("headers", ())))
+            self._begin(message["status"], message.get("headers", ()))
 
     def push(self, data: bytes) -> bool:
         """Writes a piece of a body without waiting. False, and nothing is written, where only `send` can: the answer has not begun, or
@@ -93,20 +94,14 @@ class Cycle(RequestResponseCycle):
         self._go_on(data, True)
         return True
 
-    def _begin(self, status: int, fields: list[tuple[bytes, bytes]]) -> None:
+    def _begin(self, status: int, fields: Iterable[tuple[bytes, bytes]]) -> None:
         self.response_started = True
         self.waiting_for_100_continue = False
-        fields = self.default_headers + fields
-        # A field is broken by a character, so they are looked through together.
-        names = b"".join([name for name, _ in fields])
-        if HEADER_RE.search(names):
-            raise RuntimeError("Invalid HTTP header name.")
-        if HEADER_VALUE_RE.search(b"".join([value for _, value in fields])):
-            raise RuntimeError("Invalid HTTP header value.")
-        if not names.islower():
-            fields = [(name.lower(), value) for name, value in fields]
+        lines = [STATUS_LINE[status]]
         closes = False
-        for name, value in fields:
+        for name, value in (*self.default_headers, *fields):
+            name, line = _line(name, value)
+            lines.append(line)
             if name not in FRAMING:
                 continue
             if name == b"connection":
@@ -119,11 +114,12 @@ class Cycle(RequestResponseCycle):
         if closes:
             self.keep_alive = False
         elif not self.keep_alive:
-            fields.append((b"connection", b"close"))
+            lines.append(b"connection: close\r\n")
         if self.chunked_encoding is None and self.scope["method"] != "HEAD" and status not in (204, 304):
             self.chunked_encoding = True
-            fields.append((b"transfer-encoding", b"chunked"))
-        self._head = STATUS_LINE[status] + b"\r\n".join([*map(b": ".join, fields), b"", b""])
+            lines.append(b"transfer-encoding: chunked\r\n")
+        lines.append(b"\r\n")
+        self._head = b"".join(lines)
 
     def _go_on(self, data: bytes, more: bool) -> None:
         head, self._head = self._head, b""
@@ -150,3 +146,14 @@ class Cycle(RequestResponseCycle):
         if not self.keep_alive:
             self.transport.close()
         self.on_response()
+
+
+@lru_cache(maxsize=256)  # nearly all of them are the same in every answer
+def _line(name: bytes, value: bytes) -> tuple[bytes, bytes]:
+    """A field's name in small letters, and its line."""
+    if HEADER_RE.search(name):
+        raise RuntimeError("Invalid HTTP header name.")
+    if HEADER_VALUE_RE.search(value):
+        raise RuntimeError("Invalid HTTP header value.")
+    name = name.lower()
+    return name, b"%b: %b\r\n" % (name, value)

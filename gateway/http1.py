@@ -427,14 +427,24 @@ class _Connection(asyncio.BufferedProtocol):
             self._fail(httpx.RemoteProtocolError(f"the answer's status is {status}, which nobody asked for"))
         elif status < 200:
             self._headers = []
-        elif sum(len(name) + len(value) for name, value in self._headers) > HEAD_LIMIT:
-            self._fail(httpx.RemoteProtocolError(f"the answer's head is larger than {HEAD_LIMIT // 1024} KiB"))
         else:
-            codings = {coding.strip() for coding in b",".join(self._all(b"transfer-encoding")).lower().split(b",")} - {b"", b"identity"}
-            if codings - {b"chunked"}:
-                self._fail(httpx.RemoteProtocolError("the answer has a transfer-encoding that nobody asked for"))
-                return
-            self._until_close = not (codings or self._all(b"content-length") or status in (204, 304))
+            self._take_head(status)
+
+    def _take_head(self, status: int) -> None:
+        size, codings, sized = 0, b"", status in (204, 304)
+        for name, value in self._headers:
+            size += len(name) + len(value)
+            if name == b"content-length":
+                sized = True
+            elif name == b"transfer-encoding":
+                codings += b"," + value.lower()
+        chunked = {coding.strip() for coding in codings.split(b",")} - {b"", b"identity"}
+        if size > HEAD_LIMIT:
+            self._fail(httpx.RemoteProtocolError(f"the answer's head is larger than {HEAD_LIMIT // 1024} KiB"))
+        elif chunked - {b"chunked"}:
+            self._fail(httpx.RemoteProtocolError("the answer has a transfer-encoding that nobody asked for"))
+        else:
+            self._until_close = not (chunked or sized)
             self._status = status
 
     def on_body(self, body: bytes) -> None:
@@ -446,9 +456,6 @@ class _Connection(asyncio.BufferedProtocol):
         if self._status is not None and not self._until_close:
             self._complete = True
             self._spoiled = self._spoiled or not self._parser.should_keep_alive()
-
-    def _all(self, name: bytes) -> list[bytes]:
-        return [value for other, value in self._headers if other == name]
 
 
 Pool = dict[_Connection, float]

@@ -22,27 +22,6 @@ LARGEST_WRITE = 64 * 1024  # bytes of lines written at once
 LAST_LINES = 1.0  # seconds in which the lines that wait must be written when the process ends
 
 
-class StreamLine(logging.LogRecord):
-    """A stream's line on its way through `logging`: a record like any other to whoever listens, but made of what is known. What
-    `logging` looks up for each record (the place in the code, the thread, the process) costs more than all else that is logged."""
-
-    def __init__(self, level: int, line: Json) -> None:
-        created = time.time()
-        self.__dict__ = {
-            **_SAME,
-            "levelno": level,
-            "levelname": logging.getLevelName(level),
-            "created": created,
-            "msecs": created % 1 * 1000,
-            "relativeCreated": _SAME["relativeCreated"] + (created - _SAME["created"]) * 1000,
-            "line": line,
-        }
-
-
-# In the thread that imports this, which is the one that serves.
-_SAME: Json = vars(logging.LogRecord(LOG.name, logging.INFO, __file__, 0, "stream", None, None))
-
-
 class _JsonLines(logging.Formatter):
     """One JSON object a line: nothing that is logged can forge a second line."""
 
@@ -50,7 +29,10 @@ class _JsonLines(logging.Formatter):
         line: Json = getattr(record, "line", None) or {"event": "log", "logger": record.name, "message": record.getMessage()}
         if trace := _trace(self, record):
             line = {**line, "exception": trace}
-        return _beginning(int(record.created), record.levelname) + json_text.write(line)[1:].decode()
+        return self.stream(line, record.levelname, record.created)
+
+    def stream(self, line: Json, level: str, created: float) -> str:
+        return _beginning(int(created), level) + json_text.write(line)[1:].decode()
 
 
 @lru_cache(maxsize=8)
@@ -76,12 +58,15 @@ class _Coloured(logging.Formatter):
         self._paint = paint
 
     def format(self, record: logging.LogRecord) -> str:
-        paint, line = self._paint, getattr(record, "line", None)
-        clock = paint("dim", self.formatTime(record, "%H:%M:%S"))
-        if line is None:
-            trace = _trace(self, record)
-            return f"{clock} {record.getMessage()}" + (f"\n{trace}" if trace else "")
-        parts = [f"{clock} {paint(self.COLOURS.get(line['outcome'], 'red'), format(line['outcome'], '<19'))} {line['model']}"]
+        if (line := getattr(record, "line", None)) is not None:
+            return self.stream(line, record.levelname, record.created)
+        trace = _trace(self, record)
+        return f"{self._clock(record.created)} {record.getMessage()}" + (f"\n{trace}" if trace else "")
+
+    def stream(self, line: Json, level: str, created: float) -> str:
+        paint = self._paint
+        outcome = paint(self.COLOURS.get(line["outcome"], "red"), format(line["outcome"], "<19"))
+        parts = [f"{self._clock(created)} {outcome} {line['model']}"]
         if (target := line.get("target")) and target != line["model"]:
             parts.append(paint("dim", f"→ {target}"))
         parts += [f"{paint('dim', name)} {value}" for name, value in _figures(line)]
@@ -91,6 +76,9 @@ class _Coloured(logging.Formatter):
         if line["outcome"] in ("failed", "refused"):
             parts.append(paint("dim", line["request_id"]))
         return "  ".join(parts)
+
+    def _clock(self, created: float) -> str:
+        return self._paint("dim", time.strftime("%H:%M:%S", time.localtime(created)))
 
 
 def _trace(formatter: logging.Formatter, record: logging.LogRecord) -> str:
@@ -154,9 +142,9 @@ class _Writer(threading.Thread):
 class LogQueue(logging.Handler):
     """Where log lines wait, as they will be written. Closed by `logging.shutdown`, which Python calls at its end."""
 
-    def __init__(self, formatter: logging.Formatter, descriptor: int, encoding: str = "utf-8", backlog: int = LOG_BACKLOG) -> None:
+    def __init__(self, formatter: _JsonLines | _Coloured, descriptor: int, encoding: str = "utf-8", backlog: int = LOG_BACKLOG) -> None:
         super().__init__()
-        self.setFormatter(formatter)
+        self._formatter = formatter
         self._encoding, self._backlog, self._dropped = encoding, backlog, 0
         # Not queue.Queue: a signal's handler logs too, and may have interrupted this very thread in the middle of `put`.
         self._waiting: SimpleQueue[bytes | None] = SimpleQueue()
@@ -164,32 +152,54 @@ class LogQueue(logging.Handler):
         self._writer.start()
 
     def emit(self, record: logging.LogRecord) -> None:
+        if self._has_room():
+            try:
+                self._put(self._formatter.format(record))
+            except Exception as error:  # whatever a library's arguments raise
+                self._say(f"a line of {record.name} that cannot be written: {error!r}")
+
+    def stream(self, line: Json, level: int) -> None:
+        """A stream's line, as `emit` would write its record."""
+        if self._has_room():
+            try:
+                self._put(self._formatter.stream(line, logging.getLevelName(level), time.time()))
+            except Exception as error:  # a value without JSON, should there be one: it costs a line, no answer
+                self._say(f"a stream's line that cannot be written: {error!r}")
+
+    def _has_room(self) -> bool:
         if self._waiting.qsize() >= self._backlog:
             self._dropped += 1
-            return
+            return False
         self._tell_dropped()
-        # Text at once: what is logged may change, and to write it out costs less while the processor has it at hand.
-        self._waiting.put(self._text(record))
-
-    def _text(self, record: logging.LogRecord) -> bytes:
-        try:
-            text = self.format(record)
-        except Exception as error:  # whatever a library's arguments raise
-            odd = {"name": record.name, "levelname": record.levelname, "msg": f"a line that cannot be written: {error!r}"}
-            text = self.format(logging.makeLogRecord(odd))
-        return f"{text}\n".encode(self._encoding, "replace")
+        return True
 
     def _tell_dropped(self) -> None:
         if self._dropped:
-            sentence = f"{self._dropped} log lines were dropped here: standard error was not read"
-            self._dropped = 0
-            self._waiting.put(self._text(logging.LogRecord(LOG.name, logging.WARNING, __file__, 0, sentence, None, None)))
+            dropped, self._dropped = self._dropped, 0
+            self._say(f"{dropped} log lines were dropped here: standard error was not read")
+
+    def _say(self, sentence: str) -> None:
+        self._put(self._formatter.format(logging.LogRecord(LOG.name, logging.WARNING, __file__, 0, sentence, None, None)))
+
+    def _put(self, text: str) -> None:
+        """Text already: what is logged may change, and to write it out costs less while the processor has it at hand."""
+        self._waiting.put(f"{text}\n".encode(self._encoding, "replace"))
 
     def close(self) -> None:
         """What waits is written, unless that takes too long."""
         self._tell_dropped()
         self._writer.stop_soon()
         super().close()
+
+
+def stream_line(line: Json, level: int) -> None:
+    """Where nobody but our own queue listens a stream's line goes straight to it. What `logging` does for each record (its place in the
+    code, its thread, its process, who might want it) costs more than all else that is logged."""
+    listening = logging.root.handlers
+    if len(listening) == 1 and isinstance(queue := listening[0], LogQueue) and not LOG.handlers:
+        queue.stream(line, level)
+    else:
+        LOG.handle(LOG.makeRecord(LOG.name, level, __file__, 0, "stream", (), None, extra={"line": line}))
 
 
 def configure_logging(paint: Paint) -> None:

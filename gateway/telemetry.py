@@ -11,7 +11,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 from gateway.errors import GatewayError
 from gateway.events import ContentBlockDelta, Event, InputJsonDelta, Stats, TextDelta, ThinkingDelta
 from gateway.json_text import Json
-from gateway.log import StreamLine
+from gateway.log import stream_line
 
 LOG = logging.getLogger("gateway")
 LONGEST_NAME = 200  # characters of a name in the log
@@ -207,5 +207,5 @@ def emit(record: StreamRecord, live: Live) -> None:
         error.__traceback__ = error.__cause__ = error.__context__ = None
     level = logging.WARNING if record.outcome == "failed" else logging.INFO
     if LOG.isEnabledFor(level):
-        LOG.handle(StreamLine(level, line))
+        stream_line(line, level)
     live.publish(line)

@@ -109,8 +109,10 @@ async def measure_cpu(systems: list[System]) -> list[Row]:
             rows.append(Row(key, title, "µs a delta", values, "≤ 1.5× native", f"{per(pair, ours)} native", pair <= 1.5 * ours))
     found = medians(await rounds(3, "paced", systems, measures.paced, CLAUDE, streams=20, rate=20, deltas=50))
     rows.append(times_nginx("paced", "paced, 20 streams × 20 a second", "µs a delta", found, 4))
-    found = medians(await rounds(5, "short streams", systems, measures.short, CLAUDE, requests=200, at_once=10, deltas=SHORT))
-    rows.append(times_nginx("short", "short streams of 10 deltas", "ms a request", found, 11, " (stretch 7×)"))
+    found = medians(await rounds(7, "short streams", systems, measures.short, CLAUDE, requests=400, at_once=10, deltas=SHORT))
+    rows.append(times_nginx("short", "short streams of 10 deltas, all at once", "ms a request", found, 11, " (stretch 7×)"))
+    found = medians(await rounds(3, "spoken streams", systems, measures.spoken, CLAUDE, requests=200, at_once=10, deltas=SHORT, rate=200))
+    rows.append(times_nginx("spoken", "… a delta each 5 ms, as models speak", "ms a request", found, 11, " (stretch 7×)"))
     return rows
 
 

@@ -95,7 +95,7 @@ async def paced(system: System, path: str, *, streams: int, rate: int, deltas: i
 
 
 async def short(system: System, path: str, *, requests: int, at_once: int, deltas: int) -> float:
-    """ms of CPU a request, of short answers."""
+    """ms of CPU a request, of short answers that come all at once."""
     request = system.request(f"each.{deltas}.0.x", path)
     replies: list[Reply] = []
 
@@ -108,6 +108,19 @@ async def short(system: System, path: str, *, requests: int, at_once: int, delta
     await asyncio.sleep(SETTLE)
     spent = system.process.cpu() - before
     for reply in replies:
+        check(reply, answers.digest(deltas))
+    return spent / len(replies) * 1e3
+
+
+async def spoken(system: System, path: str, *, requests: int, at_once: int, deltas: int, rate: int) -> float:
+    """ms of CPU a request, of short answers whose deltas come one by one, as a model speaks."""
+    before = system.process.cpu()
+    replies = []
+    for _ in range(requests // at_once):
+        replies += await _together(system, path, at_once, rate, deltas)
+    await asyncio.sleep(SETTLE)
+    spent = system.process.cpu() - before
+    for reply, _ in replies:
         check(reply, answers.digest(deltas))
     return spent / len(replies) * 1e3
 

@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import datetime
@@ -15,7 +16,8 @@ from datetime import datetime
 import pytest
 
 from gateway.commands import Paint
-from gateway.log import LogQueue, StreamLine, _Coloured, _JsonLines
+from gateway.json_text import Json
+from gateway.log import LogQueue, _Coloured, _JsonLines, stream_line
 from gateway.telemetry import StreamRecord
 from tests.e2e.client import Client
 from tests.e2e.running import ROOT
@@ -128,25 +130,65 @@ def test_exception_is_in_its_line() -> None:
     assert "ValueError: boom" in found["exception"]
 
 
-def test_stream_line_is_a_record_like_any_other_to_whoever_listens() -> None:
-    known = StreamLine(logging.WARNING, {"event": "stream"})
-    usual = logging.LogRecord("gateway", logging.WARNING, known.pathname, 0, "stream", None, None)
-    usual.line = {"event": "stream"}
-    assert vars(known).keys() == vars(usual).keys()
-    differs = {name for name, value in vars(usual).items() if value != getattr(known, name)}
-    assert differs <= {"created", "msecs", "relativeCreated"}
-    assert 0 <= usual.created - known.created < 60
-    assert abs((usual.relativeCreated - known.relativeCreated) / 1000 - (usual.created - known.created)) < 0.001
-    assert logging.Formatter("%(levelname)s %(name)s:%(filename)s %(message)s").format(known) == "WARNING gateway:log.py stream"
+@contextmanager
+def listening(*handlers: logging.Handler) -> Iterator[None]:
+    """`logging` with these listeners and no others."""
+    before, logging.root.handlers = logging.root.handlers, list(handlers)
+    try:
+        yield
+    finally:
+        logging.root.handlers = before
 
 
-def test_stream_line_says_when_it_was_written_and_how_much_it_matters() -> None:
+def test_line_of_a_stream_is_the_same_with_a_record_and_without() -> None:
+    said: Json = {"event": "stream", "model": "é", "usage": {"output_tokens": 5}}
     for level, name in ((logging.INFO, "info"), (logging.WARNING, "warning")):
-        known = StreamLine(level, {"event": "stream", "model": "é"})
-        told = json.loads(_JsonLines().format(known))
-        assert list(told) == ["time", "level", "event", "model"]
-        assert (told["level"], told["model"]) == (name, "é")
-        assert datetime.strptime(told["time"], "%Y-%m-%dT%H:%M:%S%z").timestamp() == int(known.created)
+        found = []
+        for others in ((), (logging.NullHandler(),)):
+            with queue(backlog=10) as (handler, reading):
+                with listening(handler, *others):
+                    before = int(time.time())
+                    stream_line(said, level)
+                found.append(json.loads(os.read(reading, PIPE)))
+                assert before <= datetime.strptime(found[-1].pop("time"), "%Y-%m-%dT%H:%M:%S%z").timestamp() <= time.time()
+        assert found == [{"level": name, **said}] * 2
+        assert list(found[0]) == list(found[1]) == ["level", *said]
+
+
+def test_whoever_listens_through_logging_gets_the_lines_of_streams(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "gateway")
+    with queue(backlog=10) as (handler, reading):
+        logging.root.addHandler(handler)
+        try:
+            stream_line({"event": "stream"}, logging.INFO)
+        finally:
+            logging.root.removeHandler(handler)
+        assert json.loads(os.read(reading, PIPE))["event"] == "stream"
+    assert [record.line for record in caplog.records] == [{"event": "stream"}]
+
+
+def test_lines_of_streams_are_dropped_and_counted_like_others() -> None:
+    with queue(backlog=2) as (handler, reading), listening(handler):
+        handler.handle(line("x" * 2 * PIPE))  # more than the pipe holds: the thread that writes it waits
+        while not handler._waiting.empty():
+            threading.Event().wait(0.001)
+        for number in range(5):
+            stream_line({"message": f"line {number}"}, logging.INFO)
+        first = os.read(reading, PIPE)
+        while b"line 1" not in first:
+            first += os.read(reading, PIPE)
+        stream_line({"message": "the last"}, logging.INFO)
+        assert [json.loads(text)["message"] for text in first.splitlines()[1:]] == ["line 0", "line 1"]
+        assert read(reading, "the last") == ["3 log lines were dropped here: standard error was not read", "the last"]
+
+
+def test_line_of_a_stream_that_cannot_be_written_costs_no_answer() -> None:
+    with queue(backlog=10) as (handler, reading), listening(handler):
+        stream_line({"event": "stream", "usage": object()}, logging.INFO)
+        stream_line({"message": "after"}, logging.INFO)
+        odd, after = read(reading, "after")
+    assert odd.startswith("a stream's line that cannot be written: ")
+    assert after == "after"
 
 
 # what a person sees

@@ -1,7 +1,7 @@
 """One client's answer: status, heartbeats, encoding, sending, and leaving.
 
-The pump (the generation's batches) runs in the server's task, beside it the watcher (a client that leaves cancels one scope), and
-one timer is set for the nearest deadline. Owns commit_after, heartbeat and write. Nothing is opened before `__call__`.
+The pump (the generation's batches) runs in the server's task, beside it the watcher (a client that leaves ends the attempt), and one
+timer is set for the nearest deadline. Owns commit_after, heartbeat and write. Nothing is opened before `__call__`.
 """
 
 import asyncio

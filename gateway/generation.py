@@ -145,6 +145,7 @@ class Generation:
                 failure = self._timed_out(self._cut, target)
             with anyio.CancelScope() as self._scope:
                 await reading.end(failure)
+            reading.fail()  # also if `total` passed while the last words waited for the client
         finally:
             reading.record()
 
@@ -253,7 +254,7 @@ class _Reading:
         return self._sequencer.done
 
     async def end(self, failure: UpstreamFailed | None) -> None:
-        """The body ended too early, or the attempt failed: what is held is said, and the ending is known."""
+        """The body ended too early, or the attempt failed: what is held is said, and the ending is known, which `fail` tells."""
         sequencer = self._sequencer
         if sequencer.failure is None:
             if self._decoder is None:
@@ -262,8 +263,10 @@ class _Reading:
             self._facts.finishing = None
             if not self._pass_on(sequencer.feed(self._decoder.close(failure)), time.monotonic()):
                 await self._listener.flush()
-        if sequencer.failure is not None:
-            raise sequencer.failure
+
+    def fail(self) -> None:
+        if self._sequencer.failure is not None:
+            raise self._sequencer.failure
 
     def record(self) -> None:
         """What the attempt showed, whatever became of it."""

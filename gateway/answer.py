@@ -1,7 +1,7 @@
 """One client's answer: status, heartbeats, encoding, sending, and leaving.
 
-The pump (the generation's batches) runs in the server's task, beside it the watcher (a client that leaves cancels one scope), and
-one timer is set for the nearest deadline. Owns commit_after, heartbeat and write. Nothing is opened before `__call__`.
+The pump (the generation's batches) runs in the server's task, beside it the watcher (a client that leaves ends the attempt), and one
+timer is set for the nearest deadline. Owns commit_after, heartbeat and write. Nothing is opened before `__call__`.
 """
 
 import asyncio
@@ -32,10 +32,6 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 
 LINGER = 2.0  # seconds for a cut connection to be seen as closed
-
-
-def _sleep() -> None:
-    """Instead of a clock."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +80,6 @@ class Answer:
         self._complete = False  # the last byte was handed to the server
         self._gone: str | None = None  # why nobody reads any more: client_disconnected, slow_client
         self._failure: GatewayError | None = None
-        generation.wake = self._wake
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send, self._receive = send, receive
@@ -101,7 +96,6 @@ class Answer:
             if self._slot is not None:
                 self._slot.close()
             self._close_record()
-            self._generation.wake = _sleep  # it holds on to this answer no longer: both are gone now, without the collector
 
     def stop(self, error: GatewayError) -> None:
         """The gateway stops: what is committed ends with this error in-band, what is not with its status."""
@@ -161,7 +155,7 @@ class Answer:
 
     async def _pump(self) -> None:
         try:
-            await self._generation.run(self._deliver, self._flush_what_waits)
+            await self._generation.run(self)
         except OSError:  # a server that speaks ASGI 2.4 raises it from `send` when nobody reads any more
             self._gone = self._gone or "client_disconnected"
         except GatewayError as error:
@@ -170,7 +164,7 @@ class Answer:
             LOG.exception("a stream failed")
             self._failure = self._failure or internal()
 
-    def _deliver(self, events: list[Event]) -> bool:
+    def deliver(self, events: list[Event]) -> bool:
         """True if nothing of them waits to be sent: a server that can is given them here and now, for to wake a task costs more."""
         self._unsent += self._encoder.feed(events)
         self._last = type(events[-1]) is MessageStop
@@ -187,7 +181,7 @@ class Answer:
             self._facts.sent = time.monotonic()
         return True
 
-    async def _flush_what_waits(self) -> None:
+    async def flush(self) -> None:
         if self._generation.unwanted:
             # anyio cancels no task whose wait has just ended, and under a flood every wait has.
             await anyio.lowlevel.checkpoint()
@@ -226,7 +220,7 @@ class Answer:
         if self._beat is not None:
             self._beat.cancel()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
         """The facts have changed: the timer is set anew only if something is due before the instant it is set for."""
         if self._strikes is None:
             return

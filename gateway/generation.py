@@ -6,9 +6,9 @@ them belongs to whoever runs it, and calls `expire`.
 
 import random
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import anyio
 import httpx
@@ -29,11 +29,18 @@ from gateway.telemetry import StreamRecord
 
 PREAMBLE_LIMIT = 64 * 1024  # bytes of a body whose events are kept back while no content is among them
 
-Deliver = Callable[[list[Event]], bool]
-"""Takes the events of one network read, without waiting; the last batch ends with `message_stop`. What it was given counts as said.
-True if nothing of it waits to be sent; else `Flush` is awaited."""
+class Listener(Protocol):
+    """To whom a generation is told."""
 
-Flush = Callable[[], Awaitable[None]]
+    def deliver(self, events: list[Event]) -> bool:
+        """Takes the events of one network read, without waiting; the last batch ends with `message_stop`. What it was given counts as
+        said. True if nothing of it waits to be sent; else `flush` is awaited."""
+
+    async def flush(self) -> None:
+        """Sends what waits."""
+
+    def wake(self) -> None:
+        """A deadline came nearer."""
 
 
 @dataclass(slots=True)
@@ -51,7 +58,6 @@ class Generation:
     def __init__(self, request: ChatRequest, model: Model, upstreams: Upstreams, facts: Facts, record: StreamRecord) -> None:
         self.facts = facts
         self.said = False  # something was delivered: from here on a failure is told in-band
-        self.wake: Callable[[], None] = lambda: None  # tells the clock that a deadline came nearer
         self._request = request
         self._model = model
         self._upstreams = upstreams
@@ -78,7 +84,7 @@ class Generation:
         if self._scope is not None:
             self._scope.cancel()
 
-    async def run(self, deliver: Deliver, flush: Flush) -> None:
+    async def run(self, listener: Listener) -> None:
         """Attempts at the model's targets, in their order, until one has said something; then that one to its end, or until `leave`."""
         targets, at, tries = self._model.targets, 0, 0
         failed: GatewayError | None = None
@@ -87,7 +93,7 @@ class Generation:
             tries += 1
             asked = self._record.provider, self._record.target
             try:
-                return await self._attempt(targets[at], deliver, flush)
+                return await self._attempt(targets[at], listener)
             except RequestRefused as error:  # this target cannot be asked such a thing: another may, else the first reason counts
                 self._record.attempts -= 1
                 code, failed, decided = error.cause.code, failed or error, after_refusal(targets, at)
@@ -116,7 +122,7 @@ class Generation:
         if self._scope.cancelled_caught and not self.unwanted:
             raise self._timed_out("total", None)
 
-    async def _attempt(self, target: Target, deliver: Deliver, flush: Flush) -> None:
+    async def _attempt(self, target: Target, listener: Listener) -> None:
         record = self._record
         record.provider = target.provider.name
         record.target = target.name if target.model else f"{record.provider}/(the first it lists)"
@@ -124,11 +130,11 @@ class Generation:
         facts = self.facts
         facts.attempt = facts.heard = facts.meant = time.monotonic()
         facts.spoken, facts.finishing = False, None
-        reading = _Reading(self, target, deliver, flush)
+        reading = _Reading(self, target, listener)
         failure: UpstreamFailed | None = None
         try:
             with anyio.CancelScope() as self._scope:
-                self.wake()
+                listener.wake()
                 try:
                     await self._exchange(target, reading)
                 except UpstreamFailed as error:
@@ -139,6 +145,7 @@ class Generation:
                 failure = self._timed_out(self._cut, target)
             with anyio.CancelScope() as self._scope:
                 await reading.end(failure)
+            reading.fail()  # also if `total` passed while the last words waited for the client
         finally:
             reading.record()
 
@@ -186,12 +193,11 @@ class Generation:
 class _Reading:
     """One attempt's body on its way to the events that are delivered."""
 
-    def __init__(self, generation: Generation, target: Target, deliver: Deliver, flush: Flush) -> None:
+    def __init__(self, generation: Generation, target: Target, listener: Listener) -> None:
         self._generation = generation
         self._facts = generation.facts
         self._record = generation._record
-        self._deliver = deliver
-        self._flush = flush
+        self._listener = listener
         self._request = generation._request
         self._decoder: Decoder | None = None
         self._sequencer = Sequencer(target.model, f"msg_{self._record.request_id}", self._request.max_tokens)
@@ -209,7 +215,7 @@ class _Reading:
         while (piece := await exchange.read(self._take)) is not None:
             if piece and self._take(piece):
                 continue
-            await self._flush()
+            await self._listener.flush()
             facts.heard = facts.meant = time.monotonic()  # while the client was not reading, `idle` did not run
             if sequencer.failure is not None or sequencer.done:
                 break
@@ -241,14 +247,14 @@ class _Reading:
             facts.finishing = None
         elif facts.finishing is None or any(type(event) is ev.ContentBlockDelta for event in events):
             facts.finishing = facts.heard
-            self._generation.wake()
+            self._listener.wake()
 
     @property
     def done(self) -> bool:
         return self._sequencer.done
 
     async def end(self, failure: UpstreamFailed | None) -> None:
-        """The body ended too early, or the attempt failed: what is held is said, and the ending is known."""
+        """The body ended too early, or the attempt failed: what is held is said, and the ending is known, which `fail` tells."""
         sequencer = self._sequencer
         if sequencer.failure is None:
             if self._decoder is None:
@@ -256,9 +262,11 @@ class _Reading:
                 raise failure
             self._facts.finishing = None
             if not self._pass_on(sequencer.feed(self._decoder.close(failure)), time.monotonic()):
-                await self._flush()
-        if sequencer.failure is not None:
-            raise sequencer.failure
+                await self._listener.flush()
+
+    def fail(self) -> None:
+        if self._sequencer.failure is not None:
+            raise self._sequencer.failure
 
     def record(self) -> None:
         """What the attempt showed, whatever became of it."""
@@ -285,7 +293,7 @@ class _Reading:
             self._record.usage = dict(self._sequencer.usage)
             self._record.dropped_frames = self._sequencer.dropped + (self._decoder.dropped if self._decoder else 0)
             events[-1] = structs.replace(events[-1], stats=self._record.stats(now))
-        return self._deliver(events)
+        return self._listener.deliver(events)
 
     def _keep_back(self, events: list[Event]) -> list[Event]:
         """All that was kept and these, as soon as there is content or the end; else nothing."""

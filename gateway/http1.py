@@ -173,6 +173,11 @@ class Body(httpx.AsyncByteStream):
         """All of it has been handed out."""
         return self._connection.spent
 
+    @property
+    def taken(self) -> bool:
+        """Some of it a `Take` was given."""
+        return self._connection.taken
+
     def __aiter__(self) -> AsyncIterator[bytes]:
         return self
 
@@ -221,6 +226,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._bodiless = 0  # bytes since the last one of the body
         self._waiting = bytearray()
         self._more = False  # the last piece was not all that waited
+        self.taken = False  # a `Take` was given something
         self._paused = False
         self._complete = False
         self._error: httpx.HTTPError | None = None
@@ -318,6 +324,7 @@ class _Connection(asyncio.BufferedProtocol):
         """What has come, to a reader that takes it here."""
         piece = bytes(self._waiting)
         self._waiting.clear()
+        self.taken = True
         try:
             going = take(piece)
         except Exception as error:  # it is the reader's, whose task is told
@@ -414,6 +421,10 @@ class _Connection(asyncio.BufferedProtocol):
             self.abort()
 
     # httptools' callbacks. Nothing behind a complete answer, and no trailer, may change it.
+
+    def on_message_begin(self) -> None:
+        if self._complete:  # the parser is kept, and would make the next exchange's answer of it
+            self._spoiled = True
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._status is None:

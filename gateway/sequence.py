@@ -25,6 +25,7 @@ from gateway.events import (
     Delta,
     Error,
     Event,
+    InputJsonDelta,
     InvalidInput,
     MessageDelta,
     MessageStart,
@@ -45,8 +46,8 @@ EARLY_LIMIT = 64 * 1024  # encoded bytes of unknown events that wait for `messag
 ARGUMENTS_LIMIT = 16 * 1024 * 1024
 METADATA_LIMIT = 64 * 1024  # encoded bytes of merged usage, or of what is merged into the final `message_delta`; twice that for a moment
 
-# Deltas that need no look at anything but their text.
-PASSES: dict[str, type] = {"text": TextDelta, "thinking": ThinkingDelta}
+# Deltas that need no look at anything but their text; that of a tool's is kept besides.
+PASSES: dict[str, type] = {"text": TextDelta, "thinking": ThinkingDelta, "tool_use": InputJsonDelta}
 
 
 class _Block:
@@ -61,7 +62,8 @@ class _Block:
         self.upstream = upstream
         self.waiting: ContentBlockStart | None = None  # the start, not yet sent
         self.stopped = False  # the upstream has stopped it; ours is held
-        self.arguments = Text()
+        if kind == "tool_use":
+            self.arguments = Text()
         self.repeats: dict[str, str] = {}  # by kind: what was in the start, which a first delta may repeat
         self.half = ""  # the first half of a surrogate pair
         self.half_kind = ""
@@ -101,33 +103,42 @@ class Sequencer:
 
     def feed(self, steps: Iterable[Event | Usage | GatewayError]) -> list[Event]:
         events: list[Event] = []
+        plain = self._plain
         for step in steps:
-            if type(step) is ContentBlockDelta:
+            if plain is not None and type(step) is ContentBlockDelta:
                 # The hot path, written out: ten times as fast as `_take_delta` for text that passes as it is.
-                plain, delta, index = self._plain, step.delta, step.index
-                text = delta.text if type(delta) is TextDelta else delta.thinking if type(delta) is ThinkingDelta else ""
-                if (
-                    text
-                    and plain is not None
-                    and type(delta) is plain.passes
-                    and (index == OPEN_BLOCK or index == plain.upstream)
-                    and (text.isascii() or _encodable(text))
-                ):
-                    events.append(step if index == plain.index else ContentBlockDelta(plain.index, delta))
-                    continue
+                delta, index = step.delta, step.index
+                if type(delta) is plain.passes and (index == plain.upstream or index == OPEN_BLOCK):
+                    if type(delta) is TextDelta:
+                        text = delta.text
+                    elif type(delta) is ThinkingDelta:
+                        text = delta.thinking
+                    else:
+                        text = self._argument(plain, delta)
+                    if text and (text.isascii() or _encodable(text)):
+                        events.append(step if index == plain.index else ContentBlockDelta(plain.index, delta))
+                        continue
             if self._over:
                 break
-            self._take(step, events)
+            # The others that every answer has several of; a `match` asks for one kind after the other.
+            if type(step) is ContentBlockDelta:
+                self._take_delta(step.index, step.delta, events)
+            elif type(step) is ContentBlockStart:
+                self._take_start(step, events)
+            elif type(step) is ContentBlockStop:
+                self._take_stop(step.index, events)
+            else:
+                self._take(step, events)
+            plain = self._plain
         return events
+
+    def _argument(self, plain: _Block, delta: Delta) -> str:
+        """The text of a tool's argument that may pass as it is, and is kept now; "" if it may not."""
+        text = delta.partial_json if type(delta) is InputJsonDelta else ""
+        return text if text and _encodable(text) and self._keep(plain, text) else ""
 
     def _take(self, step: Event | Usage | GatewayError, events: list[Event]) -> None:
         match step:
-            case ContentBlockDelta():
-                self._take_delta(step.index, step.delta, events)
-            case ContentBlockStart():
-                self._take_start(step, events)
-            case ContentBlockStop():
-                self._take_stop(step.index, events)
             case Usage():
                 self._tell(step.tokens)
             case MessageDelta():
@@ -142,6 +153,12 @@ class Sequencer:
                 self._take_unknown(step, events)
             case GatewayError():
                 self._fail(step)
+            case ContentBlockDelta():
+                self._take_delta(step.index, step.delta, events)
+            case ContentBlockStart():
+                self._take_start(step, events)
+            case ContentBlockStop():
+                self._take_stop(step.index, events)
             case Ping() | Error() | Abort() | Reset():
                 pass  # the gateway's own; an upstream cannot say them
 
@@ -172,7 +189,7 @@ class Sequencer:
             "stop_sequence": None,
             "usage": self._counted(),
         }
-        events.append(MessageStart({**message, **{key: value for key, value in said.items() if key not in message}}))
+        events.append(MessageStart({**message, **said, **message}))  # in our order, and with our values
         events += self._early
         self._early = []
 
@@ -186,7 +203,8 @@ class Sequencer:
             return told
         for key, value in tokens.items():
             count = token_count(value)
-            self._told = self._told or (key.endswith("_tokens") and count is not None)
+            if count is not None and not self._told:
+                self._told = key.endswith("_tokens")
             if key in COUNTS:
                 value = count
             if key != "estimated" and not (value is None and key in COUNTS):
@@ -258,7 +276,8 @@ class Sequencer:
         said = dict(step.content_block)
         values: list[tuple[str, str]] = []
         if kind == "text":
-            values = [("text_delta", _text_of(said.get("text")) or "")]
+            if text := _text_of(said.get("text")):
+                values = [("text_delta", text)]
             said["text"] = ""
         elif kind == "thinking":
             values = [("thinking_delta", _text_of(said.get("thinking")) or ""), ("signature_delta", _text_of(said.get("signature")) or "")]
@@ -271,10 +290,14 @@ class Sequencer:
             if value:
                 self._send(block, TEXTS[kind](value), kind, value, False, events)
                 block.repeats[kind] = value
+        if block.kind == "tool_use" and not block.repeats:
+            self._plain = block
 
     def _open_block(self, events: list[Event], said: Json, upstream: int | None) -> _Block:
-        self._begin(events, {})
-        self._close(events)
+        if not self._begun:
+            self._begin(events, {})
+        if self._open is not None:
+            self._close(events)
         kind = str(said["type"])
         block = self._open = _Block(self._blocks, kind, upstream)
         if kind == "tool_use":
@@ -301,7 +324,7 @@ class Sequencer:
         if block is None or block.stopped or not self._is_open(block, index):
             return
         if block.kind == "tool_use":
-            block.stopped = True
+            block.stopped, self._plain = True, None
         else:
             self._close(events)
 
@@ -357,7 +380,7 @@ class Sequencer:
         if kind in block.repeats and same_value(kind, block.repeats.pop(kind), value):
             value = ""
         self._send(block, delta, kind, value, more, events)
-        self._plain = block if block.passes and not (block.half or block.repeats or block.waiting) else None
+        self._plain = block if block.passes and not (block.half or block.repeats or block.waiting or self._over) else None
 
     def _block_for(self, index: int, kind: str, events: list[Event]) -> _Block | None:
         """The block that the delta belongs to, made if need be; None if there can be none."""

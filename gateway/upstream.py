@@ -44,7 +44,7 @@ class Exchange:
         self._inflater: _Inflater | None = None
         self._pieces: Iterator[bytes] = iter(())  # of the last read, if it was more than one
         self._handled = 0  # bytes since the loop last had its turn
-        self._began = False  # some body byte came
+        self._began = False  # some body byte was read
 
     async def __aenter__(self) -> "Exchange":
         try:
@@ -126,7 +126,8 @@ class Exchange:
         except StopAsyncIteration:
             return None
         except FOREIGN as error:
-            raise _translated(error, self._provider, began=self._began) from error
+            began = self._began or (self._own is not None and self._own.taken)
+            raise _translated(error, self._provider, began=began) from error
 
     async def _close(self) -> None:
         if self._complete:

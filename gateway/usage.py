@@ -38,6 +38,6 @@ def overlaid(known: Json, told: Json) -> Json:
 
 def token_count(said: object) -> int | None:
     """What was said as a count, a float without a fraction too; None if it is none."""
-    if isinstance(said, float) and said.is_integer():
+    if type(said) is float and said.is_integer():
         said = int(said)
-    return said if isinstance(said, int) and not isinstance(said, bool) and 0 <= said < COUNT_LIMIT else None
+    return said if type(said) is int and 0 <= said < COUNT_LIMIT else None  # a bool is none, though an `int` to Python

@@ -213,6 +213,18 @@ async def test_message_that_is_whole_is_sent_whole_although_a_deadline_passes_wh
     raise AssertionError("the last event never had to wait")
 
 
+async def test_answer_that_broke_off_ends_although_total_passes_while_its_last_words_wait_for_the_client() -> None:
+    """A frame without its end is said when the body has ended: there is something to wait for behind the last read."""
+    paragraphs = [Send(delta("x" * 15_000)) for _ in range(10)]
+    async with (
+        ScriptedUpstream(lambda _: stream(START + BLOCK, *paragraphs, delta("the last").rstrip())) as upstream,
+        running(wiring(provider(upstream.url), timeouts=Timeouts(total=0.3, write=0.3)), send_buffer=4096) as gateway,
+        gateway.chat(receive_buffer=4096),
+    ):
+        record = await gateway.record()
+    assert record["outcome"] == "slow_client"
+
+
 async def test_provider_is_not_silent_while_the_client_does_not_read() -> None:
     paragraphs = [Send(delta("x" * 15_000)) for _ in range(100)]
     async with (

@@ -398,6 +398,14 @@ async def test_connections_are_kept_and_used_again(transport: Http1Transport, pe
     assert len(peer.wires) == 1
 
 
+async def test_a_beginning_of_an_answer_that_nobody_asked_for_is_not_the_next_one_s(transport: Http1Transport, peer: Peer) -> None:
+    response, wire = await peer.answered(transport, OK + b"HTTP/1.1 2")
+    assert await body(response) == (b"ok", None)
+    await wire.until_closed()
+    await rested(transport, peer)
+    assert len(peer.wires) == 2
+
+
 async def test_exchanges_at_the_same_time_have_connections_of_their_own(transport: Http1Transport, peer: Peer) -> None:
     async with asking(transport, peer) as first, asking(transport, peer) as second:
         one, other = await peer.accept(), await peer.accept()
@@ -961,6 +969,24 @@ async def test_a_break_comes_behind_what_was_taken(transport: Http1Transport, pe
         error = await task
     assert isinstance(error, UpstreamFailed)
     assert error.cause.code == "stream_interrupted"
+
+
+@pytest.mark.parametrize("end", ["FIN", "RST"])
+async def test_a_break_behind_nothing_but_what_was_taken_is_an_interruption(transport: Http1Transport, peer: Peer, end: str) -> None:
+    reader = Reader()
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(reader.read(transport, peer))
+        wire = await peer.accept()
+        await wire.request()
+        await wire.send(CHUNKED)
+        await turns(20)
+        await wire.send(b"2\r\nde\r\n")
+        await until(lambda: reader.taken == [b"de"], "the first piece")
+        wire.end(end)
+        error = await task
+    assert isinstance(error, UpstreamFailed)
+    assert error.cause.code == "stream_interrupted"
+    assert reader.given == []
 
 
 async def test_a_reader_that_leaves_takes_no_more(transport: Http1Transport, peer: Peer) -> None:

@@ -47,20 +47,20 @@ class Delta(Struct, frozen=True, gc=False):
     audio: None = None
 
 
-class Choice(Struct, frozen=True, gc=False):
-    delta: Delta
+class Choice(Struct, frozen=True, gc=False, kw_only=True):
     index: Literal[0] = 0
-    text: str | None = None
+    delta: Delta
     finish_reason: Literal[""] | None = None
+    text: str | None = None
     finishReason: None = None
     usage: None = None
 
 
-class Chunk(Struct, frozen=True, gc=False):
-    choices: tuple[Choice]
+class Chunk(Struct, frozen=True, gc=False, kw_only=True):
     id: str | None = None
     object: Literal["chat.completion.chunk"] | None = None
     model: str | None = None
+    choices: tuple[Choice]
     usage: dict[str, Any] | None = None
     error: None = None
     citations: None = None

@@ -71,6 +71,7 @@ class OpenAIDecoder:
         self._ended = False
         # The kind of which a chunk's text may pass as it is: such a block is open, and nothing is held or looked for.
         self._straight: Kind | None = None
+        self._writing = False  # so it is with the arguments of the call that is open
 
     def feed(self, chunk: bytes) -> list[Step]:
         steps: list[Step] = []
@@ -108,6 +109,12 @@ class OpenAIDecoder:
                     self.finishing = False
                     steps.append(ContentBlockDelta(OPEN_BLOCK, ThinkingDelta(thought)))
                     continue
+                if self._writing and delta.tool_calls and not text and not thought and not value.choices[0].text:
+                    piece, *others = delta.tool_calls
+                    if not others and (step := self._calls.continued(piece.index, piece.function.arguments)) is not None:
+                        self.finishing = False
+                        steps.append(step)
+                        continue
                 self._plain_chunk(value, steps)
             elif value is DONE:
                 self._done(steps)
@@ -143,6 +150,7 @@ class OpenAIDecoder:
         passages = self._passages
         free = passages.plain and passages.kind and self._calls.idle and not self._uncited
         self._straight = passages.kind or None if free else None
+        self._writing = passages.plain and not self._calls.idle and not self._uncited
 
     def _count(self) -> None:
         self.dropped = self._body.dropped + self._reading.odd + self._calls.dropped + self._citations.dropped

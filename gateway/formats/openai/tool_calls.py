@@ -115,6 +115,19 @@ class ToolCalls:
         """Nothing has to wait for a call."""
         return self._open is None
 
+    def continued(self, index: int, arguments: str) -> Block | None:
+        """The short way of a fragment that can only continue the call which is being written; None for any other."""
+        call = self._open
+        if call is None or call is not self._by_index.get(index) or not call.started or arguments.startswith("{"):
+            return None
+        if not arguments or not call.arguments.size:
+            return None
+        self._last = call
+        call.add(arguments)
+        call.unsent.clear()
+        self.size += len(arguments)
+        return ContentBlockDelta(call.index, InputJsonDelta(arguments))
+
     def fragment(self, fragment: Fragment) -> list[Block] | None:
         """None: it said nothing, or nothing that still counts."""
         index, call_id, name, arguments = fragment.index, fragment.call_id, fragment.name, fragment.arguments

@@ -192,6 +192,13 @@ def encode(event: Event) -> bytes:
     return json_text.write(event)
 
 
+def encode_deltas(events: list[Event]) -> list[bytes] | None:
+    """The same of many that are nothing but deltas, as in a flood; None if another is among them."""
+    if type(events[0]) is ContentBlockDelta is type(events[-1]) and set(map(type, events)) == {ContentBlockDelta}:
+        return json_text.write_each(events)
+    return None
+
+
 def decode(data: bytes | str) -> Event:
     """The event of such a line; `ValueError` if it is none."""
     body = json_text.read(data)

@@ -13,6 +13,7 @@ Deliberate oddities:
 
 import json
 import math
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -72,8 +73,19 @@ def write(value: Any) -> bytes:
         written = _encoder.encode(value)
     except UnicodeEncodeError:
         written = _encoder.encode(_encodable(value))
-    if written.isascii():
-        return written
+    return written if written.isascii() else _unbroken(written)
+
+
+def write_each(values: Sequence[Any]) -> list[bytes]:
+    """What `write` makes of each, without a Python step for it."""
+    try:
+        written = list(map(_encoder.encode, values))
+    except UnicodeEncodeError:
+        return [write(value) for value in values]
+    return [text if text.isascii() else _unbroken(text) for text in written]
+
+
+def _unbroken(written: bytes) -> bytes:
     # Beyond ASCII there are only strings, and UTF-8 never holds one character's bytes inside another's: replacing bytes is exact.
     return written.replace(b"\xe2\x80\xa8", b"\\u2028").replace(b"\xe2\x80\xa9", b"\\u2029").replace(b"\xc2\x85", b"\\u0085")
 

@@ -342,8 +342,10 @@ class Sequencer:
         block, self._open, self._plain = self._open, None, None
         if block is None:
             return None
-        self._send_start(block, events)
-        self._send_half(block, events)
+        if block.waiting is not None:
+            self._send_start(block, events)
+        if block.half:
+            self._send_half(block, events)
         if block.kind != "tool_use":
             events.append(ContentBlockStop(block.index))
             return None
@@ -421,7 +423,8 @@ class Sequencer:
                 delta = UnknownDelta({**delta.body, FIELDS[kind]: text})
             elif text != value:
                 delta = TEXTS[kind](text)
-        self._send_start(block, events)
+        if block.waiting is not None:
+            self._send_start(block, events)
         events.append(ContentBlockDelta(block.index, delta))
         self.content = True
 

@@ -14,7 +14,7 @@ from msgspec import UNSET
 from gateway import json_text
 from gateway.chat import MOST_MESSAGES, ChatRequest, Effort, Message, Role
 from gateway.errors import GatewayError, RequestRefused
-from gateway.events import NAMES, ContentBlockDelta, Event, Ping, UnknownEvent, encode
+from gateway.events import NAMES, ContentBlockDelta, Event, Ping, UnknownEvent, encode, encode_deltas
 from gateway.formats import UNASKED, AnswerFormat, Asked, Headers, Parsed, Refusal
 from gateway.formats.whole import Document
 from gateway.json_text import Json
@@ -184,6 +184,8 @@ class NativeEncoder:
     partial: Json | None = None
 
     def feed(self, events: list[Event]) -> bytes:
+        if len(events) > 1 and (lines := encode_deltas(events)) is not None:
+            return b"%b%b\n\n" % (_DELTA, _NEXT_DELTA.join(lines))
         pieces: list[bytes] = []
         for event in events:
             if type(event) is ContentBlockDelta:  # nearly all are
@@ -231,6 +233,7 @@ def _prefix(event: UnknownEvent) -> bytes:
 
 _PREFIXES: dict[type[Event], bytes] = {kind: b"event: %b\ndata: " % name.encode() for kind, name in NAMES.items()}
 _DELTA = _PREFIXES[ContentBlockDelta]
+_NEXT_DELTA = b"\n\n" + _DELTA
 _HEARTBEAT = NativeEncoder().feed([Ping()])
 
 NATIVE = NativeFormat()

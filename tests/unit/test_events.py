@@ -33,6 +33,7 @@ from gateway.events import (
     encode,
     name,
 )
+from gateway.wiring import ANSWERS
 
 WIRE: list[tuple[Event, str]] = [
     (MessageStart({"id": "msg_1", "content": []}), '{"type":"message_start","message":{"id":"msg_1","content":[]}}'),
@@ -137,3 +138,16 @@ def test_a_name_that_cannot_break_a_line_passes(said: str) -> None:
 @pytest.mark.parametrize("said", ["", "Bad", "a b", "a\n", "a:b", "2a", "x" * 65])
 def test_any_other_name_does_not(said: str) -> None:
     assert not PASSABLE.fullmatch(said)
+
+
+@pytest.mark.parametrize("name", ANSWERS)
+@pytest.mark.parametrize("said", [["a", "é", "\u2028\u0085"], ["a", "b"], ["a", "\ud800"]])
+def test_many_deltas_are_written_as_each_of_them_is(name: str, said: list[str]) -> None:
+    message = {"id": "msg_1", "model": "m", "usage": {"input_tokens": 0, "output_tokens": 0}}
+    beginning: list[Event] = [MessageStart(message), ContentBlockStart(0, {"type": "text", "text": ""})]
+    deltas: list[Event] = [ContentBlockDelta(0, UnknownDelta({"type": "text_delta", "text": text, "more": 1})) for text in said]
+    deltas += [ContentBlockDelta(0, TextDelta(text)) for text in said if text.isprintable()]
+    together, singly = ANSWERS[name].encoder(), ANSWERS[name].encoder()
+    together.feed(beginning)
+    singly.feed(beginning)
+    assert together.feed(deltas) == b"".join(singly.feed([delta]) for delta in deltas)

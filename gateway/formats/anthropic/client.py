@@ -27,6 +27,7 @@ from gateway.events import (
     Reset,
     UnknownEvent,
     encode,
+    encode_deltas,
 )
 from gateway.formats import UNASKED, AnswerFormat, Asked, Headers, Parsed, Refusal, hopeless
 from gateway.formats.anthropic.parse import NAME, parse
@@ -81,6 +82,8 @@ class ClaudeEncoder:
         self._begun: Json = {}  # the usage of message_start
 
     def feed(self, events: list[Event]) -> bytes:
+        if len(events) > 1 and (lines := encode_deltas(events)) is not None:
+            return b"%b%b\n\n" % (_DELTA, _NEXT_DELTA.join(lines))
         pieces: list[bytes] = []
         for event in events:
             if type(event) is ContentBlockDelta:  # nearly all are
@@ -150,6 +153,7 @@ def _without(value: Json, keys: frozenset[str]) -> Json:
 
 _PREFIXES: dict[Any, bytes] = {kind: b"event: %b\ndata: " % name.encode() for kind, name in NAMES.items()}
 _DELTA = _PREFIXES[ContentBlockDelta]
+_NEXT_DELTA = b"\n\n" + _DELTA
 _STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n'
 _LAST = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 _HEARTBEAT = ClaudeEncoder().feed([Ping()])

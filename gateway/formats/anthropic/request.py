@@ -168,9 +168,10 @@ def _messages(messages: list[Message], leading: int, provider: Provider, particu
             case "assistant" if not content and number < len(messages) - 1:
                 warnings.add("an answer without content left out")  # one that was broken off before its first word
             case "system" | "user" | "assistant":
+                written.append({"role": message.role, "content": content})
                 # What stands beside the content is that of the message itself, not of results that were moved behind it.
-                beside = particulars.messages.get(number) if messages[number].role == message.role else None
-                written.append({"role": message.role, "content": content, **(beside or {})})
+                if particulars.messages and messages[number].role == message.role:
+                    written[-1] |= particulars.messages.get(number, {})
     for warning in mended:
         warnings.add(warning)
     return written

@@ -78,6 +78,7 @@ class Body:
                 return values + self._values(self._framing.frames(run))
             values += zip(repeat(""), typed)
             self.good += len(typed)
+            self._look_for_flood()
         return values
 
     def close(self) -> list[tuple[str, Any]]:

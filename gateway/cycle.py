@@ -17,7 +17,6 @@ from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import HEADER_RE, HEADER_VALUE_RE, STATUS_LINE, RequestResponseCycle
 
 FRAMING = frozenset({b"content-length", b"transfer-encoding", b"connection"})
-_OVER: Any = {}
 
 
 class Cycle(RequestResponseCycle):

@@ -13,9 +13,9 @@ Deliberate oddities:
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -26,6 +26,9 @@ DEEPEST = 500  # levels; the C code that reads and writes takes Python's recursi
 # text: so many take some 50 ms, the eight million that fit into an event took seconds. Ten thousand messages have fewer.
 VALUES_LIMIT = 100_000
 LENIENT_LIMIT = 1024 * 1024  # bytes or characters; some 100 ms, with writing what it has read, which is ten times as slow too
+UNREADABLE = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)  # what msgspec raises for a text that it does not take
+
+T = TypeVar("T")
 
 
 class MalformedJson(ValueError):
@@ -59,6 +62,16 @@ def read(data: bytes | str) -> Any:
         raise MalformedJson("the JSON is nested too deeply") from error
     except (msgspec.DecodeError, UnicodeEncodeError):
         return _read_again(data)
+
+
+def read_typed(decode: Callable[[bytes], T], texts: list[bytes]) -> list[T] | None:
+    """Each of them as `decode` reads it; None if it does not take one, or one is so long that it has to be looked through before."""
+    if max(map(len, texts)) > DEEPEST:
+        return None
+    try:
+        return list(map(decode, texts))
+    except UNREADABLE:
+        return None
 
 
 def values(data: bytes) -> int:

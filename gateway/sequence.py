@@ -290,7 +290,7 @@ class Sequencer:
             if value:
                 self._send(block, TEXTS[kind](value), kind, value, False, events)
                 block.repeats[kind] = value
-        if block.kind == "tool_use" and not block.repeats:
+        if block.kind == "tool_use" and not block.repeats and not self._over:
             self._plain = block
 
     def _open_block(self, events: list[Event], said: Json, upstream: int | None) -> _Block:

@@ -6,6 +6,7 @@ from typing import Any
 from anthropic.lib.streaming._messages import accumulate_event
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from gateway import json_text
 from gateway.deltas import is_content
@@ -134,6 +135,29 @@ def test_whatever_the_steps_are_the_events_obey_the_grammar(steps: list[Event | 
     assert sequencer.done != (sequencer.failure is not None)
     check(with_terminal(sequencer, events))
     assert sequencer.content == any(is_content(event) for event in events)
+
+
+flowing = st.builds(ContentBlockDelta, indices, pieces.map(TextDelta) | pieces.map(ThinkingDelta) | arguments.map(InputJsonDelta))
+flows = st.builds(lambda body, ending: [*body, ending], st.lists(flowing | flowing | flowing | step, max_size=20), endings)
+
+
+def patiently(step: Event | Usage | GatewayError) -> Event | Usage | GatewayError:
+    """The same, but a delta comes as one of which nothing is known, and so has to be looked at."""
+    if not isinstance(step, ContentBlockDelta) or isinstance(step.delta, UnknownDelta):
+        return step
+    return ContentBlockDelta(step.index, UnknownDelta({"type": step.delta.__struct_config__.tag, **structs.asdict(step.delta)}))
+
+
+@given(flows)
+def test_a_delta_that_passes_quickly_becomes_what_one_that_is_looked_at_becomes(steps: list[Event | Usage | GatewayError]) -> None:
+    quick, patient = fresh(), fresh()
+    assert list(map(encode, quick.feed(steps))) == list(map(encode, patient.feed(map(patiently, steps))))
+    assert (quick.content, quick.dropped, quick.warnings, quick.stop_reason) == (
+        patient.content,
+        patient.dropped,
+        patient.warnings,
+        patient.stop_reason,
+    )
 
 
 @given(steps)

@@ -32,6 +32,7 @@ from gateway.events import (
     encode,
 )
 from gateway.formats import Provider, Quirks, Step
+from gateway.formats.anthropic.frames import read_run
 from gateway.formats.anthropic.stream import MessageDecoder
 from gateway.formats.openai.stream import OpenAIDecoder
 from gateway.formats.plain import TEXT
@@ -164,6 +165,19 @@ def test_malformed_pieces_without_end_are_no_answer(piece: bytes, monkeypatch: p
     else:
         assert reading.failure is not None
         assert reading.failure.cause.code == "stream_malformed"
+
+
+@pytest.mark.parametrize("reads", [1, 2], ids=["read in one go", "read one by one"])
+def test_as_many_malformed_pieces_are_borne_behind_a_flood_as_behind_a_frame(reads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(body, "MALFORMED_LIMIT", 10)
+    reading = Body("p", read_run=read_run)
+    reading.feed(b"data: {x\n\n" * 5)
+    for _ in range(reads):
+        reading.feed(b'data: {"type":"message_stop"}\n\n' * (2 // reads))
+    reading.feed(b"data: {x\n\n" * 10)
+    assert reading.failure is None
+    reading.feed(b"data: {x\n\n")
+    assert reading.failure is not None
 
 
 @pytest.mark.parametrize("piece", [b"{x}", b'{"a":"data: {"b"', b"nonsense", b'{"a":data: {x}'])

@@ -570,6 +570,14 @@ class TestTools:
         assert sequencer.failure is not None
         assert sequencer.failure.cause.code == "event_too_large"
 
+    def test_after_arguments_beyond_the_limit_the_next_call_says_nothing(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """The half of a pair that waits is what goes beyond it, and is told only when the next call begins."""
+        monkeypatch.setattr(sequence, "ARGUMENTS_LIMIT", 10)
+        sequencer = fresh()
+        sequencer.feed([BEGIN, tool(0), arguments(0, "1234567890\ud83d"), tool(1)])
+        assert sequencer.failure is not None
+        assert sequencer.feed([arguments(1, "{}")]) == []
+
 
 class TestEnding:
     def test_a_stop_reason_waits_for_message_stop(self) -> None:

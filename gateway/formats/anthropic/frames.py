@@ -44,7 +44,6 @@ class MessageStopFrame(msgspec.Struct, frozen=True, gc=False, tag="message_stop"
 
 
 TypedFrame = DeltaFrame | StartFrame | StopFrame | MessageStartFrame | MessageDeltaFrame | MessageStopFrame
-UNTYPED = (msgspec.DecodeError, RecursionError)  # what a typed reading refuses
 
 _delta = msgspec.json.Decoder(DeltaFrame)
 _frame = msgspec.json.Decoder(TypedFrame)
@@ -57,16 +56,11 @@ def read(data: bytes) -> Any:
     if typed is not None:
         try:
             return typed.decode(data)
-        except UNTYPED:
+        except json_text.UNREADABLE:
             pass
     return json_text.read(data)
 
 
 def read_run(data: list[bytes]) -> list[TypedFrame] | None:
     """The same of many, if all of them are typed frames; else None."""
-    if max(map(len, data)) > json_text.DEEPEST:
-        return None
-    try:
-        return list(map(_frame.decode, data))
-    except UNTYPED:
-        return None
+    return json_text.read_typed(_frame.decode, data)

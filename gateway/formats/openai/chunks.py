@@ -72,8 +72,6 @@ class Chunk(Struct, frozen=True, gc=False, kw_only=True):
 # More than the one shape has, with a few details of its usage.
 PLAIN_BRACKETS = 32
 
-UNTYPED = (msgspec.DecodeError, UnicodeEncodeError, RecursionError)  # what a typed reading refuses
-
 _decode = msgspec.json.Decoder(Chunk).decode
 
 
@@ -83,18 +81,13 @@ def read(data: bytes) -> Any:
         return json_text.read(data)  # which has bounds for what a typed reading takes without looking
     try:
         return _decode(data)
-    except UNTYPED:
+    except json_text.UNREADABLE:
         return json_text.read(data)
 
 
 def read_run(data: list[bytes]) -> list[Chunk] | None:
     """The same of many, if all of them are a `Chunk`; else None."""
-    if max(map(len, data)) > json_text.DEEPEST:
-        return None
-    try:
-        return list(map(_decode, data))
-    except UNTYPED:
-        return None
+    return json_text.read_typed(_decode, data)
 
 
 def finish_reason(choice: Json) -> str:

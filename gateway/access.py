@@ -261,7 +261,7 @@ def _place(origin: str) -> tuple[str, str, int] | None:
     return scheme, parts["host"].lower(), int(parts["port"] or PORTS[scheme])
 
 
-@lru_cache(maxsize=64)
+@lru_cache(maxsize=16)  # of at most HEAD_LIMIT each
 def _is_local(host: bytes | None) -> bool:
     """Whether a Host header names this machine."""
     parts = HOST.fullmatch((host or b"").decode("latin-1"))

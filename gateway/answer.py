@@ -134,7 +134,7 @@ class Answer:
             self._open_answers.discard(self)
 
     def _hear_of_leaving(self) -> Callable[[], object]:
-        """Until what is returned is called. ASGI has a task wait for it; a server that calls spares 3 % of a short answer."""
+        """Until what is returned is called. ASGI has a task wait for it, which a server that calls spares every answer."""
         if (tell := self._connection.get("tell")) is None:
             return self._group.create_task(self._watch(), name="watcher").cancel
         tell(self._left)

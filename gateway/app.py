@@ -344,7 +344,7 @@ def _parameter(scope: Scope, name: str) -> str | None:
 
 
 class _Routes:
-    """A chat goes straight to its answer: the framework's layers would cost a tenth of a short one."""
+    """A chat goes straight to its answer: the framework's layers would cost 0.1 ms."""
 
     def __init__(self, gateway: Gateway, framework: ASGIApp) -> None:
         self._framework = framework

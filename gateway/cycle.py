@@ -147,7 +147,7 @@ class Cycle(RequestResponseCycle):
         self.on_response()
 
 
-@lru_cache(maxsize=256)  # nearly all of them are the same in every answer
+@lru_cache(maxsize=32)  # a caller may choose a value, of at most HEAD_LIMIT; nearly all fields are the same in every answer
 def _line(name: bytes, value: bytes) -> tuple[bytes, bytes]:
     """A field's name in small letters, and its line."""
     if HEADER_RE.search(name):

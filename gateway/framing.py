@@ -14,7 +14,7 @@ from typing import Literal
 import msgspec
 
 from gateway import json_text
-from gateway.sse import LIMIT, Frame, Pieces, fields, past_bom, plain_frame
+from gateway.sse import LIMIT, NAMED, Frame, Pieces, fields, past_bom, plain_frame
 
 DONE = b"[DONE]"
 # A line takes longer to look at than its bytes do: sixteen MiB of short ones would hold up everybody for a minute.
@@ -28,7 +28,7 @@ Kind = Literal["blank", "html", "json", "lines", "sse"]
 class Run(msgspec.Struct, frozen=True, gc=False):
     """What one read brought, if it is nothing but plain events: `data` of each, cut in one go, so that it can be read in one go.
 
-    Their names are left out, for they are none or Claude's, which say no more than the `type` in the data. `stretch`: all as it came.
+    Their names are left out, for they are none or of `sse.NAMED`, which say no more than the `type` in the data. `stretch`: all as it came.
     """
 
     stretch: bytes
@@ -36,7 +36,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 
 # What stands between two plain events.
-BETWEEN = re.compile(rb"\n\n(?:event: (?:content_block_(?:delta|start|stop)|message_(?:start|delta|stop)|ping)\n)?data: ")
+BETWEEN = re.compile(rb"\n\n(?:(?:%b)\n)?data: " % b"|".join(NAMED))
 
 
 class Framing:

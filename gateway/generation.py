@@ -29,6 +29,7 @@ from gateway.telemetry import StreamRecord
 
 PREAMBLE_LIMIT = 64 * 1024  # bytes of a body whose events are kept back while no content is among them
 
+
 class Listener(Protocol):
     """To whom a generation is told."""
 

@@ -59,7 +59,7 @@ class Http1Transport(httpx.AsyncBaseTransport):
     """One provider's connections, for requests whose body is bytes. Raises httpx's exceptions.
 
     Honours `extensions["timeout"]["connect"]`: seconds, from the look-up of the name to the end of the TLS handshake.
-    `exchange` is the same without httpx's `Request` and `Response`, which take as long as a tenth of a short answer.
+    `exchange` is the same without httpx's `Request` and `Response`, whose making a short answer would feel.
     """
 
     def __init__(self, ssl_context: ssl.SSLContext | None = None, *, idle_time: float = IDLE_TIME) -> None:

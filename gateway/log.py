@@ -29,9 +29,9 @@ class _JsonLines(logging.Formatter):
         line: Json = getattr(record, "line", None) or {"event": "log", "logger": record.name, "message": record.getMessage()}
         if trace := _trace(self, record):
             line = {**line, "exception": trace}
-        return self.stream(line, record.levelname, record.created)
+        return self.stream_line(line, record.levelname, record.created)
 
-    def stream(self, line: Json, level: str, created: float) -> str:
+    def stream_line(self, line: Json, level: str, created: float) -> str:
         return _beginning(int(created), level) + json_text.write(line)[1:].decode()
 
 
@@ -59,11 +59,11 @@ class _Coloured(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         if (line := getattr(record, "line", None)) is not None:
-            return self.stream(line, record.levelname, record.created)
+            return self.stream_line(line, record.levelname, record.created)
         trace = _trace(self, record)
         return f"{self._clock(record.created)} {record.getMessage()}" + (f"\n{trace}" if trace else "")
 
-    def stream(self, line: Json, level: str, created: float) -> str:
+    def stream_line(self, line: Json, level: str, created: float) -> str:
         paint = self._paint
         outcome = paint(self.COLOURS.get(line["outcome"], "red"), format(line["outcome"], "<19"))
         parts = [f"{self._clock(created)} {outcome} {line['model']}"]
@@ -158,11 +158,11 @@ class LogQueue(logging.Handler):
             except Exception as error:  # whatever a library's arguments raise
                 self._say(f"a line of {record.name} that cannot be written: {error!r}")
 
-    def stream(self, line: Json, level: int) -> None:
+    def stream_line(self, line: Json, level: int) -> None:
         """A stream's line, as `emit` would write its record."""
         if self._has_room():
             try:
-                self._put(self._formatter.stream(line, logging.getLevelName(level), time.time()))
+                self._put(self._formatter.stream_line(line, logging.getLevelName(level), time.time()))
             except Exception as error:  # a value without JSON, should there be one: it costs a line, no answer
                 self._say(f"a stream's line that cannot be written: {error!r}")
 
@@ -197,7 +197,7 @@ def stream_line(line: Json, level: int) -> None:
     code, its thread, its process, who might want it) costs more than all else that is logged."""
     listening = logging.root.handlers
     if len(listening) == 1 and isinstance(queue := listening[0], LogQueue) and not LOG.handlers:
-        queue.stream(line, level)
+        queue.stream_line(line, level)
     else:
         LOG.handle(LOG.makeRecord(LOG.name, level, __file__, 0, "stream", (), None, extra={"line": line}))
 

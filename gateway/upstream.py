@@ -145,6 +145,7 @@ class Exchange:
         now = datetime.fromtimestamp(time.time(), UTC)
         return refused_by_status(status, headers, body, provider=provider.name, secrets=provider.secrets, now=now)
 
+
 async def first_model(transport: httpx.AsyncBaseTransport, target: Target, *, connect: float | None) -> str:
     """The first model that an OpenAI-compatible provider lists."""
     provider = target.provider

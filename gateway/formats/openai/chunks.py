@@ -3,7 +3,8 @@
 https://platform.openai.com/docs/api-reference/chat/streaming
 
 The typed reading takes the one shape that nearly every chunk has, in a third of the time. Its fields that are only ever None are
-those that `stream` reads besides: where one of them says something, the typed reading refuses and the chunk is read untyped.
+those that `stream` reads besides: where one of them says something, the typed reading refuses and the chunk is read untyped. They
+stand in the order in which providers write them, which msgspec finds the soonest.
 """
 
 from collections.abc import Iterator

@@ -27,7 +27,9 @@ from gateway.routing import Model
 from gateway.sequence import Sequencer
 from gateway.telemetry import StreamRecord
 
-PREAMBLE_LIMIT = 64 * 1024  # bytes of a body whose events are kept back while no content is among them
+# Bytes of a body whose events are kept back while no content is among them, the read that brings it and its 64 KiB included.
+PREAMBLE_LIMIT = 128 * 1024
+
 
 class Listener(Protocol):
     """To whom a generation is told."""

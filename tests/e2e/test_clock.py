@@ -414,3 +414,16 @@ async def test_unknown_events_before_content_are_kept_in_their_order() -> None:
         gateway.chat() as client,
     ):
         assert kinds(well_formed(await client.events()))[:3] == ["message_start", "model_context", "content_block_start"]
+
+
+async def test_unknown_event_at_the_head_of_a_flood_is_no_too_long_preamble() -> None:
+    """What one read holds may be all content but for its first event."""
+    odd = frame({"type": "model_context", "tokens": 3})
+    flood = odd + BLOCK + delta("x" * 1000) * 300
+    async with (
+        ScriptedUpstream(lambda _: stream(START, Wait(0.02), flood, ENDING)) as upstream,
+        running(wiring(provider(upstream.url))) as gateway,
+        gateway.chat() as client,
+    ):
+        assert kinds(well_formed(await client.events()))[:3] == ["message_start", "model_context", "content_block_start"]
+        assert (await gateway.record())["dropped_frames"] == 0

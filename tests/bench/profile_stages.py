@@ -16,11 +16,10 @@ import msgspec
 from gateway.body import Body
 from gateway.chat import ChatRequest
 from gateway.formats import Provider, Target, UpstreamFormat
-from gateway.formats.anthropic import ANTHROPIC
-from gateway.formats.anthropic import frames as anthropic_frames
+from gateway.formats.anthropic import ANTHROPIC, frames
 from gateway.formats.native import NATIVE
 from gateway.formats.openai import OPENAI as OPENAI_FORMAT
-from gateway.formats.openai import chunks as openai_chunks
+from gateway.formats.openai import chunks
 from gateway.framing import Framing
 from gateway.sequence import Sequencer
 from gateway.telemetry import StreamRecord
@@ -31,9 +30,9 @@ from tests.bench.answers import CLAUDE, OPENAI
 DELTAS = 10_000
 READ = 64 * 1024  # bytes, as much as the transport hands over at once
 ROUNDS = 9
-PATHS: dict[str, tuple[UpstreamFormat, Callable[[bytes], Any]]] = {
-    CLAUDE: (ANTHROPIC, anthropic_frames.read),
-    OPENAI: (OPENAI_FORMAT, openai_chunks.read),
+PATHS: dict[str, tuple[UpstreamFormat, Callable[[], Body]]] = {
+    CLAUDE: (ANTHROPIC, lambda: Body("bench", read=frames.read, read_run=frames.read_run)),
+    OPENAI: (OPENAI_FORMAT, lambda: Body("bench", read=chunks.read, read_run=chunks.read_run)),
 }
 REQUEST = msgspec.json.decode(b'{"messages":[{"role":"user","content":"Say something."}]}', type=ChatRequest)
 
@@ -88,7 +87,7 @@ def sender() -> Callable[[bytes], None]:
 
 
 def stages(path: str, pieces: list[bytes]) -> list[Stage]:
-    upstream_format, read = PATHS[path]
+    upstream_format, body = PATHS[path]
     target = Target(Provider("bench", "http://bench"), upstream_format, "bench")
 
     def decoder() -> Callable[[bytes], Any]:
@@ -102,16 +101,14 @@ def stages(path: str, pieces: list[bytes]) -> list[Stage]:
         return lambda events: record.note(events, 1.0)
 
     bodies = results(parser, pieces)
-    frames = results(lambda: Framing().feed, bodies)
     steps = results(decoder, bodies)
     events = results(sequencer, steps)
     encoded = results(lambda: NATIVE.encoder().feed, events)
     return [
         ("http chunks", parser, pieces),
-        ("framing", lambda: Framing().feed, bodies),
-        ("json", lambda: lambda batch: [_tolerant(read, frame.data) for frame in batch], frames),
-        ("body", lambda: Body("bench", read=read).feed, bodies),
-        ("decode", decoder, bodies),
+        ("framing", lambda: Framing().take, bodies),
+        ("json", lambda: body().feed, bodies),
+        ("steps", decoder, bodies),
         ("sequence", sequencer, steps),
         ("record", note, events),
         ("encode", lambda: NATIVE.encoder().feed, events),
@@ -126,10 +123,6 @@ def encoders(path: str, pieces: list[bytes]) -> list[Stage]:
     steps = results(lambda: PATHS[path][0].decoder(REQUEST, target, "text/event-stream").feed, bodies)
     events = [batch for batch in results(lambda: Sequencer("bench", "msg_bench", None).feed, steps) if batch]
     return [(name, lambda format_=format_: format_.encoder().feed, events) for name, format_ in ANSWERS.items()]
-
-
-def _tolerant(read: Callable[[bytes], Any], data: bytes) -> Any:
-    return None if data == b"[DONE]" else read(data)
 
 
 def results(make: Callable[[], Callable[[Any], Any]], inputs: Iterable[Any]) -> list[Any]:
@@ -166,9 +159,9 @@ def in_turns(stages: list[Stage]) -> dict[str, float]:
 
 def measure(path: str, pieces: list[bytes]) -> dict[str, float]:
     found = in_turns(stages(path, pieces))
-    # These contain one another: what each adds is its own.
-    found["decode"] -= found["body"]
-    found["body"] -= found["framing"] + found["json"]
+    # A decoder has a body, and that its framing: what each adds is its own.
+    found["steps"] -= found["json"]
+    found["json"] -= found["framing"]
     return found
 
 

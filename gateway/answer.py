@@ -119,7 +119,7 @@ class Answer:
     async def _run(self) -> None:
         self._open_answers.add(self)
         try:
-            # asyncio's group costs 17 µs, anyio's 130; only what runs on httpx's own transport needs anyio's way of cancelling.
+            # asyncio's group costs 1 µs, anyio's 12; only what runs on httpx's own transport needs anyio's way of cancelling.
             async with asyncio.TaskGroup() as self._group:
                 deaf = self._hear_of_leaving()
                 try:

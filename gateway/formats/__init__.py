@@ -82,7 +82,7 @@ class Preset:
     wants: tuple[str, str] | None = None  # a part of an address, and the query parameter without which nobody answers there
 
 
-Fields = tuple[tuple[str, str], ...]
+HeaderFields = tuple[tuple[str, str], ...]
 """Header fields, with lower-cased names."""
 
 
@@ -102,18 +102,18 @@ class Provider:
     hidden: tuple[str, ...] = field(default=(), repr=False)  # what else is secret on the way to it
 
     # What follows from the rest, told once: every request asks for it.
-    credentials: Fields = field(init=False, repr=False, compare=False)  # the header that holds the key, if there is one
-    fields: Fields = field(init=False, repr=False, compare=False)  # that one, and the operator's, which replace any other of their name
+    credentials: HeaderFields = field(init=False, repr=False, compare=False)  # the header that holds the key, if there is one
+    header_fields: HeaderFields = field(init=False, repr=False, compare=False)  # that, and the operator's, which replace others of a name
     secrets: tuple[str, ...] = field(init=False, repr=False, compare=False)  # what must never be seen in a message or a log
 
     def __post_init__(self) -> None:
-        credentials: Fields = ()
+        credentials: HeaderFields = ()
         if self.key:
             credentials = (("authorization", f"Bearer {self.key}") if self.auth == "bearer" else (self.auth, self.key),)
         fields = dict(credentials) | {name.lower(): value for name, value in self.headers.items()}
         texts = (self.key, *self.headers.values(), *self.query.values(), *self.hidden)
         object.__setattr__(self, "credentials", credentials)
-        object.__setattr__(self, "fields", tuple(fields.items()))
+        object.__setattr__(self, "header_fields", tuple(fields.items()))
         object.__setattr__(self, "secrets", tuple(text for text in texts if text and len(text) >= 8))
 
 
@@ -133,7 +133,7 @@ class UpstreamRequest(Struct, frozen=True):
     """One POST. `url` without the provider's query, which is added when it is sent; `warnings` for the log."""
 
     url: str
-    headers: Fields
+    headers: HeaderFields
     body: bytes
     warnings: tuple[str, ...] = ()
 

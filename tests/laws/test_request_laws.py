@@ -218,6 +218,16 @@ def test_openai_gets_what_it_takes(one: tuple[str, list[Json]], quirks: Quirks) 
         openai_takes(messages, quirks)
 
 
+def in_a_block(message: Json) -> Json:
+    content = message["content"]
+    return {**message, "content": [{"type": "text", "text": content}]} if isinstance(content, str) else message
+
+
+@given(native_bodies, rows)
+def test_a_text_reaches_openai_as_a_block_of_it_does(messages: list[Json], quirks: Quirks) -> None:
+    assert sent(OPENAI, "native", messages, quirks) == sent(OPENAI, "native", list(map(in_a_block, messages)), quirks)
+
+
 # What is well-formed loses nothing on the way.
 
 

@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from gateway import json_text
 from gateway.chat import WRITTEN, ChatRequest, Content, Message, Particulars, blocks_within, fetched
-from gateway.formats import Fields, Provider, Target, UpstreamRequest
+from gateway.formats import HeaderFields, Provider, Target, UpstreamRequest
 from gateway.formats.anthropic import models
 from gateway.formats.anthropic.options import Warnings, invalid, max_tokens, options
 from gateway.formats.calls import paired
@@ -45,7 +45,7 @@ def _posted(request: ChatRequest, target: Target, path: str, keys: frozenset[str
         body = json_text.merged(body, provider.body)
     if keys is not None:
         body = {key: value for key, value in body.items() if key in keys}
-    headers = _with_betas(_headers(provider.version, provider.fields), particulars.betas)
+    headers = _with_betas(_headers(provider.version, provider.header_fields), particulars.betas)
     return UpstreamRequest(f"{provider.base_url}{path}", headers, json_text.write(body), tuple(warnings))
 
 
@@ -100,7 +100,7 @@ def _sent(particulars: Particulars, target: Target, warnings: Warnings) -> Json:
 
 
 @lru_cache(maxsize=256)
-def _headers(version: str, fields: Fields) -> Fields:
+def _headers(version: str, fields: HeaderFields) -> HeaderFields:
     """The same for every request to a provider."""
     headers = {
         "content-type": "application/json",
@@ -111,7 +111,7 @@ def _headers(version: str, fields: Fields) -> Fields:
     return tuple((headers | dict(fields)).items())
 
 
-def _with_betas(headers: Fields, betas: tuple[str, ...]) -> Fields:
+def _with_betas(headers: HeaderFields, betas: tuple[str, ...]) -> HeaderFields:
     if not betas:
         return headers
     whole = dict(headers)

@@ -31,7 +31,7 @@ def build(request: ChatRequest, target: Target, description: Description) -> Ups
         if key in description.request or key in WRITTEN:
             raise RequestRefused("invalid_request", f"extra.{key}: the gateway writes this key itself.")
     body = json_text.merged(body | request.extra, provider.body)
-    headers = {"content-type": "application/json", "accept": ACCEPTED, "accept-encoding": "identity", **dict(provider.fields)}
+    headers = {"content-type": "application/json", "accept": ACCEPTED, "accept-encoding": "identity", **dict(provider.header_fields)}
     return UpstreamRequest(provider.base_url, tuple(headers.items()), json_text.write(body), tuple(chat.warnings))
 
 

@@ -10,7 +10,7 @@ from msgspec import UNSET
 
 from gateway import json_text
 from gateway.chat import WRITTEN, ChatRequest
-from gateway.formats import Fields, Quirks, Target, UpstreamRequest
+from gateway.formats import HeaderFields, Quirks, Target, UpstreamRequest
 from gateway.formats.fields import refusal
 from gateway.formats.openai import models
 from gateway.formats.openai.history import History
@@ -77,7 +77,8 @@ class OpenAIFormat:
                 warnings.append(f"{key} was left out: the provider refuses it")
         if provider.body:
             body = json_text.merged(body, provider.body)
-        return UpstreamRequest(f"{provider.base_url}/chat/completions", _headers(provider.fields), json_text.write(body), tuple(warnings))
+        headers = _headers(provider.header_fields)
+        return UpstreamRequest(f"{provider.base_url}/chat/completions", headers, json_text.write(body), tuple(warnings))
 
     def decoder(self, request: ChatRequest, target: Target, content_type: str = "") -> OpenAIDecoder:
         return OpenAIDecoder(target.provider, content_type)
@@ -87,7 +88,7 @@ OPENAI = OpenAIFormat()
 
 
 @lru_cache(maxsize=256)
-def _headers(fields: Fields) -> Fields:
+def _headers(fields: HeaderFields) -> HeaderFields:
     """The same for every request to a provider; the operator's come last and replace ours."""
     headers = {"content-type": "application/json", "accept": "text/event-stream", "accept-encoding": "identity"}
     return tuple((headers | dict(fields)).items())

@@ -177,7 +177,7 @@ NAMED = {
 
 
 def plain_frame(block: bytes) -> Frame | None:
-    """The two shapes that nearly every block has, in a third of the time; None for any other."""
+    """The two shapes that nearly every block has, in half the time; None for any other."""
     if block.startswith(b"data: {"):
         return Frame("", block[6:]) if b"\n" not in block else None
     name, _, data = block.partition(b"\ndata: ")

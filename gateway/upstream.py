@@ -199,9 +199,6 @@ def _field(fields: Fields, name: bytes) -> str:
 
 
 def _slices(read: bytes) -> Iterator[bytes]:
-    if len(read) <= SLICE:
-        yield read
-        return
     for start in range(0, len(read), SLICE):
         yield read[start : start + SLICE]
 

@@ -2,9 +2,9 @@
 
 https://platform.openai.com/docs/api-reference/chat/streaming
 
-The typed reading takes the one shape that nearly every chunk has, in a third of the time. Its fields that are only ever None are
-those that `stream` reads besides: where one of them says something, the typed reading refuses and the chunk is read untyped. They
-stand in the order in which providers write them, which msgspec finds the soonest.
+The typed reading takes the one shape that nearly every chunk has, which is then decoded in a fifth of the time. Its fields that are
+only ever None are those that `stream` reads besides: where one of them says something, the typed reading refuses and the chunk is
+read untyped. They stand in the order in which providers write them, in which msgspec finds them soonest.
 """
 
 from collections.abc import Iterator

@@ -93,6 +93,7 @@ class Access:
             return refuse(error, request_id(scope), send, format=self._formats.get(scope["path"], NATIVE))
         if scope["method"] == "POST" and b"origin" not in _fields(scope):
             return self._gate(scope, receive, send)  # no page asks, and no cache keeps the answer to a POST
+        scope.get("extensions", {}).get("gateway", {}).pop("begin", None)  # it would write a head without what a page needs
         return self._cors(scope, receive, send)
 
     def _refusal(self, scope: Scope) -> GatewayError | None:

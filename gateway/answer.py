@@ -84,7 +84,8 @@ class Answer:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         self._send, self._receive = send, receive
         self._connection = scope.get("extensions", {}).get("gateway", {})
-        self._push: Callable[[bytes], bool] | None = self._connection.get("push")
+        self._begin: Callable[..., bool] | None = self._connection.get("begin")
+        self._push: Callable[[bytes, bool], bool] | None = self._connection.get("push")
         try:
             self._slot = self._admission.stream()
             await self._run()
@@ -170,23 +171,23 @@ class Answer:
         self._last = type(events[-1]) is MessageStop
         if not self._facts.commits and not self._last:
             return True  # a document is sent at its end
-        if self._last or self._push is None or not self._facts.committed or self._lock.locked() or self._generation.unwanted:
+        if self._lock.locked() or self._generation.unwanted:
             return False
-        data = self._unsent
-        if data:
-            if not self._push(data):
-                return False
-            self._unsent = b""
-            self._record.bytes_sent += len(data)
-            self._facts.sent = time.monotonic()
-        return True
+        data, last, begins = self._unsent, self._last, not self._facts.committed
+        if begins:
+            written = self._begin is not None and self._begin(200, self._head(len(data)), data, not last)
+        else:
+            written = self._push is not None and ((not data and not last) or self._push(data, not last))
+        if written:
+            self._note_sent(len(data), begins=begins, last=last)
+        return written
 
     async def flush(self) -> None:
         if self._generation.unwanted:
             # anyio cancels no task whose wait has just ended, and under a flood every wait has.
             await anyio.lowlevel.checkpoint()
         begins = self._generation.said and not self._facts.committed
-        if self._last or (self._facts.commits and (self._unsent or begins)):
+        if not self._complete and (self._last or (self._facts.commits and (self._unsent or begins))):
             await self._flush(last=self._last)
 
     def _strike(self) -> None:
@@ -251,33 +252,42 @@ class Answer:
             begins = not facts.committed
             try:
                 if begins:
-                    length = [] if facts.commits else [(b"content-length", str(len(data)).encode())]
-                    length += [(name.encode(), value.encode()) for name, value in self._written.headers]
-                    await self._start(200, self._written.content_type, length)
+                    await self._send({"type": "http.response.start", "status": 200, "headers": self._head(len(data))})
                     facts.committed = True
                 if data or last or begins:  # the server keeps a head back until a piece of the body comes, be it empty
                     await self._send({"type": "http.response.body", "body": data, "more_body": not last})
             finally:
                 facts.sending = None
-            self._unsent = self._unsent[len(data) :]
-            self._record.bytes_sent += len(data)
-            if last:
-                self._complete = True
-                if self._slot is not None:
-                    self._slot.close()  # the client may ask again at once, while the upstream's connection is still drained
-            facts.sent = time.monotonic()
-            if begins and self._strikes is not None and facts.sent + self._streaming.heartbeat < self._strikes:
-                self._set_timer(facts.sent + self._streaming.heartbeat)
+            self._note_sent(len(data), begins=begins, last=last)
 
-    async def _start(self, status: int, content_type: str, extra: list[tuple[bytes, bytes]] | None = None) -> None:
+    def _note_sent(self, length: int, *, begins: bool, last: bool) -> None:
+        facts = self._facts
+        self._unsent = self._unsent[length:]
+        self._record.bytes_sent += length
+        facts.committed, facts.sent = True, time.monotonic()
+        if last:
+            self._complete = True
+            if self._slot is not None:
+                self._slot.close()  # the client may ask again at once, while the upstream's connection is still drained
+        elif begins and self._strikes is not None and facts.sent + self._streaming.heartbeat < self._strikes:
+            self._set_timer(facts.sent + self._streaming.heartbeat)
+
+    def _head(self, length: int) -> list[tuple[bytes, bytes]]:
+        """The fields of the answer; `length` in bytes, of a document."""
+        extra = [(name.encode(), value.encode()) for name, value in self._written.headers]
+        if not self._facts.commits:
+            extra.append((b"content-length", b"%d" % length))
+        return self._fields(200, self._written.content_type, extra)
+
+    def _fields(self, status: int, content_type: str, extra: list[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
         self._record.status = status
-        headers = [
+        return [
             (b"content-type", content_type.encode()),
             (b"cache-control", b"no-cache, no-transform"),
             (b"x-accel-buffering", b"no"),
             (b"x-request-id", self._record.request_id.encode()),
+            *extra,
         ]
-        await self._send({"type": "http.response.start", "status": status, "headers": headers + (extra or [])})
 
     async def _end(self) -> None:
         """The failure is told: as a status if nothing was sent, else in-band, else by cutting the connection.
@@ -313,7 +323,8 @@ class Answer:
             extra.append((b"retry-after", str(math.ceil(error.retry_after)).encode()))
         if error.cause.code == "shutdown":
             extra.append((b"connection", b"close"))
-        await self._start(refusal.status, refusal.content_type, extra)
+        fields = self._fields(refusal.status, refusal.content_type, extra)
+        await self._send({"type": "http.response.start", "status": refusal.status, "headers": fields})
         await self._send({"type": "http.response.body", "body": refusal.body, "more_body": False})
         self._complete = True
 

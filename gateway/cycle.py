@@ -1,8 +1,8 @@
 """One request and its answer on a client's connection, as uvicorn has them, but for when and how the answer's bytes are written.
 
 Its head leaves with the first bytes of its body, in one write: each is a system call, and for a short answer the dearest thing there is.
-Who wants the head out before there is any body sends an empty piece of it. And an answer that has begun can be gone on with by a plain
-call, `push`, that writes what `send` would.
+Who wants the head out before there is any body sends an empty piece of it. And what needs no waiting can be written by a plain call,
+`begin` or `push`, that writes what `send` would.
 
 Like uvicorn's own it raises `RuntimeError` for what is no answer: a head or a body where the other is due, broken fields, a wrong length.
 """
@@ -83,14 +83,22 @@ class Cycle(RequestResponseCycle):
         else:
             self._begin(message["status"], message.get("headers", ()))
 
-    def push(self, data: bytes) -> bool:
+    def push(self, data: bytes, more: bool = True) -> bool:
         """Writes a piece of a body without waiting. False, and nothing is written, where only `send` can: the answer has not begun, or
         its client is gone or reads too slowly, or it would be longer than it said."""
         if not self.response_started or self.response_complete or self.disconnected or self.flow.write_paused:
             return False
         if not self.chunked_encoding and len(data) > self.expected_content_length:
             return False
-        self._go_on(data, True)
+        self._go_on(data, more)
+        return True
+
+    def begin(self, status: int, fields: list[tuple[bytes, bytes]], data: bytes, more: bool) -> bool:
+        """The same for a head and the first piece. Whoever changes a head on its way through `send` takes this out of the scope."""
+        if self.response_started or self.disconnected or self.flow.write_paused:
+            return False
+        self._begin(status, fields)
+        self._go_on(data, more)
         return True
 
     def _begin(self, status: int, fields: Iterable[tuple[bytes, bytes]]) -> None:

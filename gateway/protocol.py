@@ -142,7 +142,7 @@ class Protocol(HttpToolsProtocol):
         }
         self.cycle = cycle = Cycle(scope, self._writing, self.flow, self.server_state.default_headers, self.on_response_complete)
         cycle.waiting_for_100_continue = self.expect_100_continue
-        connection["whole"], connection["push"], connection["tell"] = cycle.whole, cycle.push, cycle.tell
+        connection |= {"whole": cycle.whole, "begin": cycle.begin, "push": cycle.push, "tell": cycle.tell}
         self._keeps_alive = version != "1.0" and parser.should_keep_alive()
         if not self._answering:
             self._start_asgi_task(cycle, self.app)

@@ -224,6 +224,28 @@ async def test_what_is_pushed_is_what_would_have_been_sent(messages: list[Messag
 
 
 @pytest.mark.parametrize("request_bytes", [PLAIN, HEAD], ids=["GET", "HEAD"])
+@pytest.mark.parametrize("fields", [[], [length(6)]], ids=["chunked", "length"])
+async def test_whole_answer_is_written_by_calls_as_it_would_have_been_sent(
+    fields: list[tuple[bytes, bytes]], request_bytes: bytes
+) -> None:
+    async def sends(scope: Any, receive: Any, send: Any) -> None:
+        await send({**start(), "headers": fields})
+        await send(body(b"one", more=True))
+        await send(body(b"two"))
+
+    async def calls(scope: Any, receive: Any, send: Any) -> None:
+        ours = scope["extensions"]["gateway"]
+        assert ours["begin"](200, fields, b"one", True)
+        assert not ours["begin"](200, fields, b"!", True)
+        assert request_bytes is HEAD or ours["push"](b"two", False)
+        if request_bytes is HEAD:  # its body is nobody's business, and its end is told by `send`
+            await send(body(b""))
+        assert not ours["push"](b"!", False)
+
+    assert await exchange(calls, request_bytes, Protocol) == await exchange(sends, request_bytes, Protocol)
+
+
+@pytest.mark.parametrize("request_bytes", [PLAIN, HEAD], ids=["GET", "HEAD"])
 async def test_nothing_is_pushed_outside_of_an_answer_or_beyond_its_length(request_bytes: bytes) -> None:
     async def app(scope: Any, receive: Any, send: Any) -> None:
         push = scope["extensions"]["gateway"]["push"]

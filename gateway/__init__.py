@@ -7,7 +7,8 @@ Imports point down the floors:
                     connections (its providers) · descriptions (of the mapped ones) · settings
     5  the story    answer (one client) · count_tokens · generation (attempts at the targets)
     4  I/O          telemetry · log · admission · access · upstream (one exchange with a provider) · simulate_server ·
-                    play (a script as a provider) · http1 (the transport) · proxied (the same through a proxy) · tls
+                    play (a script as a provider) · http1 (the transport) · http1_connection (one of its) ·
+                    proxied (the same through a proxy) · tls
     3  decisions    deadlines (which clock strikes next) · failover (what to try next) · routing (name → targets) ·
                     rules (what an alias lets through)
     2  translation  formats (one per wire format, both its sides) · simulator (a request → a script) ·

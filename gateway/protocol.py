@@ -25,7 +25,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 from gateway.access import document, trace
 from gateway.cycle import Cycle
 from gateway.errors import RequestRefused
-from gateway.http1 import HEAD_LIMIT
+from gateway.http1_connection import HEAD_LIMIT
 
 HEAD_TIME = 10.0  # seconds in which a request's head must be complete, from a new connection's beginning or its own first byte
 LINGER = 5.0  # seconds in which a client that was answered too early may see it, while what it still sends is thrown away

@@ -18,7 +18,8 @@ from msgspec import structs
 from gateway import json_text
 from gateway.errors import UpstreamFailed
 from gateway.formats import Provider, Target, UpstreamRequest
-from gateway.http1 import Body, Fields, Http1Transport, Origin, Take, Wire, head_lines, origin_of
+from gateway.http1 import Body, Http1Transport, Origin, Wire, head_lines, origin_of
+from gateway.http1_connection import Fields, Take
 from gateway.refusals import refused_by_status, tidy
 
 SLICE = 64 * 1024  # bytes handled before the loop gets its turn

@@ -121,7 +121,7 @@ NGINX = """\
 daemon off; master_process off; pid {folder}/nginx.pid; error_log stderr error;
 events {{ worker_connections 4096; }}
 http {{
-    access_log off;
+    access_log {folder}/access.log;  # a line for each request, as its package has it, and as the gateway writes one
     client_body_temp_path {folder}/body; proxy_temp_path {folder}/proxy; fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi; scgi_temp_path {folder}/scgi;
     keepalive_requests 1000000;

@@ -5,7 +5,7 @@ import contextlib
 
 import pytest
 
-from gateway.http1 import HEAD_LIMIT
+from gateway.http1_connection import HEAD_LIMIT
 from tests.e2e.client import ASK, DEADLINE, Client, Truncated
 from tests.e2e.provider import GOOD
 from tests.e2e.running import provider, running, wiring

@@ -14,7 +14,8 @@ import pytest
 
 from gateway.errors import UpstreamFailed
 from gateway.formats import Provider, UpstreamRequest
-from gateway.http1 import HEAD_LIMIT, IDLE_CONNECTIONS, PIECE, WAITING_LIMIT, Http1Transport
+from gateway.http1 import IDLE_CONNECTIONS, Http1Transport
+from gateway.http1_connection import HEAD_LIMIT, PIECE, WAITING_LIMIT
 from gateway.upstream import Exchange
 from tests.e2e.wires import Peer, Wire, asking, body, descriptors, listening, request, running, until_nothing_left
 from tests.upstream import full_listener, refusing_port

@@ -10,7 +10,8 @@ from typing import Any
 import httpx
 import pytest
 
-from gateway.http1 import WAITING_LIMIT, Http1Transport
+from gateway.http1 import Http1Transport
+from gateway.http1_connection import WAITING_LIMIT
 from tests.e2e import authority
 from tests.e2e.wires import DEADLINE, Peer, Wire, asking, body, descriptors, listening, request, running, until_nothing_left
 

@@ -125,7 +125,14 @@ class Answer:
                 deaf = self._hear_of_leaving()
                 try:
                     self._strikes = math.inf
-                    await self._pump()
+                    await self._generation.run(self)
+                except OSError:  # a server that speaks ASGI 2.4 raises it from `send` when nobody reads any more
+                    self._gone = self._gone or "client_disconnected"
+                except GatewayError as error:
+                    self._failure = self._failure or error
+                except Exception:  # whatever our own code raises must become an honest ending
+                    LOG.exception("a stream failed")
+                    self._failure = self._failure or internal()
                 finally:
                     deaf()
                     self._stop_clock()
@@ -153,17 +160,6 @@ class Answer:
     def _leave(self, why: str) -> None:
         self._gone = self._gone or why
         self._generation.leave()
-
-    async def _pump(self) -> None:
-        try:
-            await self._generation.run(self)
-        except OSError:  # a server that speaks ASGI 2.4 raises it from `send` when nobody reads any more
-            self._gone = self._gone or "client_disconnected"
-        except GatewayError as error:
-            self._failure = self._failure or error
-        except Exception:  # whatever our own code raises must become an honest ending
-            LOG.exception("a stream failed")
-            self._failure = self._failure or internal()
 
     def deliver(self, events: list[Event]) -> bool:
         """True if nothing of them waits to be sent: a server that can is given them here and now, for to wake a task costs more."""

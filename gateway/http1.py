@@ -8,7 +8,7 @@ import math
 import re
 import socket
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from typing import NamedTuple
 
 import aiohappyeyeballs
@@ -21,6 +21,8 @@ from gateway.tls import Tls
 IDLE_CONNECTIONS = 100  # kept per provider,
 IDLE_TIME = 30.0  # seconds at most
 ATTEMPT_DELAY = 0.25  # seconds between the addresses of one name (RFC 8305)
+
+DEAD = (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError)  # what a connection says that has died
 
 _UNWRITABLE = re.compile(rb"[\r\n\0]")
 
@@ -65,23 +67,18 @@ class Http1Transport(httpx.AsyncBaseTransport):
         A reused connection may have died unseen: if no byte of an answer came, the request is sent once more, on a fresh one.
         """
         idle = self._idle.get(wire.origin)
-        if idle:
-            connection, _ = idle.popitem()  # the one used last: the longest idle may grow old and go
+        reused = idle.popitem()[0] if idle else None  # the one used last: the longest idle may grow old and go
+        while True:
+            connection = reused or await self._dial(wire.origin, connect)
             try:
-                return await self._ask(connection, wire)
-            except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
-                if connection.heard:
+                connection.begin(wire.head, wire.body)
+                status, fields = await connection.head()
+                return status, fields, Body(self, wire.origin, connection)
+            except BaseException as error:  # a caller that leaves, too: nobody will read what comes now
+                connection.abort()
+                if reused is None or connection.heard or not isinstance(error, DEAD):
                     raise
-        return await self._ask(await self._dial(wire.origin, connect), wire)
-
-    async def _ask(self, connection: Connection, wire: Wire) -> tuple[int, Fields, "Body"]:
-        try:
-            connection.begin(wire.head, wire.body)
-            status, fields = await connection.head()
-        except BaseException:  # a caller that leaves, too: nobody will read what comes now
-            connection.abort()
-            raise
-        return status, fields, Body(self, wire.origin, connection)
+            reused = None
 
     async def aclose(self) -> None:
         self._closed = True
@@ -168,14 +165,14 @@ class Body(httpx.AsyncByteStream):
             raise StopAsyncIteration
         return piece
 
-    async def read(self, take: Take | None = None) -> bytes | None:
+    def read(self, take: Take | None = None) -> Awaitable[bytes | None]:
         """The next piece, ≤ 64 KiB; None at the end.
 
         While there is none, `take` is given what comes, where it comes; b"" once it returned false. What it raises is raised here.
         """
         if self._closed:  # the connection may be another's by now
             raise httpx.StreamClosed
-        return await self._connection.read(take)
+        return self._connection.read(take)
 
     async def aclose(self) -> None:
         if not self._closed:

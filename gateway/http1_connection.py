@@ -139,15 +139,12 @@ class Connection(asyncio.BufferedProtocol):
             self._pool.pop(self, None)
             self._pool = None
 
-    async def _news(self) -> Exception | bool:
-        """Until something changes; raises what went wrong."""
+    def _news(self) -> "asyncio.Future[Exception | bool]":
+        """Comes when something changes; raises what went wrong."""
         if self._error is not None:
             raise self._error
         self._waiter = self._loop.create_future()
-        try:
-            return await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _tell(self, stopped: Exception | bool = False) -> None:
         if self._waiter is not None and not self._waiter.done():

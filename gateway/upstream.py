@@ -6,7 +6,7 @@ What httpx raises is translated here, once.
 
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Awaitable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -18,7 +18,7 @@ from msgspec import structs
 from gateway import json_text
 from gateway.errors import UpstreamFailed
 from gateway.formats import Provider, Target, UpstreamRequest
-from gateway.http1 import Body, Http1Transport, Origin, Wire, head_lines, origin_of
+from gateway.http1 import DEAD, Body, Http1Transport, Origin, Wire, head_lines, origin_of
 from gateway.http1_connection import Fields, Take
 from gateway.refusals import refused_by_status, tidy
 
@@ -78,7 +78,13 @@ class Exchange:
             self._inflater = _Inflater(self._provider.name, self._encoding)
         piece = next(self._pieces, None)
         while piece is None:
-            read = await self._next(take if self._inflater is None else None)
+            try:
+                # Not one coroutine in another for each of this: all are woken with the first bytes of an answer.
+                read = await (self._iterator.__anext__() if self._own is None else self._own.read(None if self._inflater else take))
+            except StopAsyncIteration:
+                break
+            except FOREIGN as error:
+                raise self._broken(error) from error
             if read is None:
                 break
             self._began = True
@@ -100,8 +106,8 @@ class Exchange:
         left = DRAIN_LIMIT
         with anyio.move_on_after(DRAIN_TIME):
             try:
-                while left >= 0 and (read := await self._next()) is not None:
-                    left -= len(read)
+                while left >= 0 and (piece := await self.read()) is not None:
+                    left -= len(piece)
             except UpstreamFailed:
                 pass  # the answer is finished: how the connection ends is nobody's business any more
 
@@ -121,14 +127,9 @@ class Exchange:
         """All of it has been read, and closing waits for nothing: only our own transport can tell."""
         return self._own is not None and self._own.complete
 
-    async def _next(self, take: Take | None = None) -> bytes | None:
-        try:
-            return await (self._iterator.__anext__() if self._own is None else self._own.read(take))
-        except StopAsyncIteration:
-            return None
-        except FOREIGN as error:
-            began = self._began or (self._own is not None and self._own.taken)
-            raise _translated(error, self._provider, began=began) from error
+    def _broken(self, error: Exception) -> UpstreamFailed:
+        began = self._began or (self._own is not None and self._own.taken)
+        return _translated(error, self._provider, began=began)
 
     async def _close(self) -> None:
         if self._complete:
@@ -161,14 +162,20 @@ async def first_model(transport: httpx.AsyncBaseTransport, target: Target, *, co
         raise UpstreamFailed("unavailable", sentence, provider=provider.name) from None
 
 
-async def _send(
+def _send(
     transport: httpx.AsyncBaseTransport, provider: Provider, request: UpstreamRequest, connect: float | None
-) -> tuple[int, Fields, httpx.AsyncByteStream]:
+) -> Awaitable[tuple[int, Fields, httpx.AsyncByteStream]]:
     standing = _standing("POST" if request.body else "GET", request.url, tuple(provider.query.items()), request.headers)
     if isinstance(transport, Http1Transport):
-        return await transport.exchange(standing.wire(request.body), connect)
+        return transport.exchange(standing.wire(request.body), connect)
+    return _send_foreign(transport, standing, request.body, connect)
+
+
+async def _send_foreign(
+    transport: httpx.AsyncBaseTransport, standing: "_Standing", body: bytes, connect: float | None
+) -> tuple[int, Fields, httpx.AsyncByteStream]:
     timeout = {"connect": connect, "read": None, "write": None, "pool": None}
-    response = await _unless_dead(transport, standing, request.body, {"timeout": timeout})
+    response = await _unless_dead(transport, standing, body, {"timeout": timeout})
     assert isinstance(response.stream, httpx.AsyncByteStream)
     return response.status_code, [(name.lower(), value) for name, value in response.headers.raw], response.stream
 
@@ -188,7 +195,7 @@ async def _unless_dead(
         outgoing = httpx.Request(standing.method, standing.url, headers=standing.headers, content=body, extensions=asked)
         try:
             return await transport.handle_async_request(outgoing)
-        except (httpx.RemoteProtocolError, httpx.ReadError, httpx.WriteError):
+        except DEAD:
             if fresh or last:
                 raise
     raise AssertionError("unreachable")

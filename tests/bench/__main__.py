@@ -8,6 +8,7 @@ import gc
 import importlib.metadata
 import os
 import platform
+import random
 import signal
 import statistics
 import sys
@@ -49,10 +50,15 @@ CLIENTS = {
 async def rounds(
     count: int, label: str, systems: Iterable[System], measure: Callable[..., Awaitable[Result]], *load: Any, **more: Any
 ) -> dict[str, list[Result]]:
-    """What `measure` finds for each system under the load; the systems take turns."""
+    """What `measure` finds for each system under the load; the systems take turns, in another order each time.
+
+    Who comes after a process of the same Python finds some of its caches warm.
+    """
     results: dict[str, list[Result]] = {}
+    order = list(systems)
     for turn in range(count):
-        for system in systems:
+        random.Random(turn).shuffle(order)  # the same in every run
+        for system in order:
             say(f"{label} · round {turn + 1} of {count} · {system.name}")
             gc.collect()
             results.setdefault(system.name, []).append(await measure(system, *load, **more))
@@ -135,7 +141,7 @@ async def measure_formats(gateway: System) -> list[Row]:
 
 
 async def measure_first_delta(direct: System, systems: list[System]) -> Row:
-    found = medians(await rounds(100, "first token", [direct, *systems], measures.first_delta, CLAUDE))
+    found = medians(await rounds(25, "first token", [direct, *systems], measures.first_delta, CLAUDE))
     base = found.pop(direct.name)
     added = {name: value - base for name, value in found.items()}
     share = added["gateway"] / added["naive"]

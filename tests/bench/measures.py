@@ -18,6 +18,7 @@ from tests.bench.client import Client, Connection, Reply, Wrong, check, check_do
 from tests.bench.processes import Process
 
 SETTLE = 0.05  # seconds in which a process finishes what it does after an answer
+PAUSE = 0.02  # seconds between requests to an idle process
 names = (f"s{number}" for number in itertools.count())
 
 
@@ -126,11 +127,16 @@ async def spoken(system: System, path: str, *, requests: int, at_once: int, delt
 
 
 async def first_delta(system: System, path: str) -> float:
-    """ms from the request to the first delta, on a process that does nothing else."""
-    model, _ = pace(3, 200)
-    reply = await system.client.ask(system.request(model, path))
-    check(reply, answers.digest(3))
-    return (reply.arrivals()[0] - reply.asked) * 1e3
+    """ms from the request to the first delta, on a process that does nothing else: of four requests with pauses, behind one that does
+    not count. For that one the core's caches are full of the process whose turn was before, which no idle gateway has beside it."""
+    times = []
+    for _ in range(5):
+        model, _ = pace(3, 200)
+        reply = await system.client.ask(system.request(model, path))
+        check(reply, answers.digest(3))
+        times.append((reply.arrivals()[0] - reply.asked) * 1e3)
+        await asyncio.sleep(PAUSE)
+    return statistics.median(times[1:])
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ async def _compare(direct: System, systems: list[System], rounds: Rounds, versio
         _row("paced", "paced, 20 streams × 20 a second", "µs a delta", paced),
         _row("short", "short streams of 10 deltas", "ms a request", short),
     ]
-    times = await rounds(40, "first token", [direct, *systems], measures.first_delta, OPENAI)
+    times = await rounds(10, "first token", [direct, *systems], measures.first_delta, OPENAI)
     base = statistics.median(times.pop(direct.name))
     rows.append(_row("first_delta", "added to the first token, idle", "ms", {n: [v - base for v in values] for n, values in times.items()}))
     return Report(time.strftime("%-d %B %Y"), "the same machine", f"LiteLLM {version}", [Section("Beside LiteLLM", rows)], [])

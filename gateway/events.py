@@ -6,7 +6,7 @@ carried whole as JSON, so that a field nobody here knows of survives. `encode` a
 """
 
 import re
-from typing import Any
+from typing import Any, final
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
@@ -53,6 +53,7 @@ class MessageStart(Struct, frozen=True, tag="message_start"):
     message: Json
 
 
+@final
 class ContentBlockStart(Struct, frozen=True, tag="content_block_start"):
     """`content_block`: `{type, …}`; `index` counts from 0."""
 
@@ -60,6 +61,7 @@ class ContentBlockStart(Struct, frozen=True, tag="content_block_start"):
     content_block: Json
 
 
+@final
 class ContentBlockDelta(Struct, frozen=True, gc=False, tag="content_block_delta"):
     index: int
     delta: Delta
@@ -72,6 +74,7 @@ class InvalidInput(Struct, frozen=True):
     reason: str
 
 
+@final
 class ContentBlockStop(Struct, frozen=True, tag="content_block_stop"):
     """For a `tool_use` block with either `input`, the validated object, or `invalid_input`."""
 

@@ -120,15 +120,7 @@ class Sequencer:
                         continue
             if self._over:
                 break
-            # The others that every answer has several of; a `match` asks for one kind after the other.
-            if type(step) is ContentBlockDelta:
-                self._take_delta(step.index, step.delta, events)
-            elif type(step) is ContentBlockStart:
-                self._take_start(step, events)
-            elif type(step) is ContentBlockStop:
-                self._take_stop(step.index, events)
-            else:
-                self._take(step, events)
+            self._take(step, events)
             plain = self._plain
         return events
 
@@ -138,6 +130,13 @@ class Sequencer:
         return text if text and _encodable(text) and self._keep(plain, text) else ""
 
     def _take(self, step: Event | Usage | GatewayError, events: list[Event]) -> None:
+        # First those that every answer has several of: a `match` asks for one kind after the other.
+        if type(step) is ContentBlockDelta:
+            return self._take_delta(step.index, step.delta, events)
+        if type(step) is ContentBlockStart:
+            return self._take_start(step, events)
+        if type(step) is ContentBlockStop:
+            return self._take_stop(step.index, events)
         match step:
             case Usage():
                 self._tell(step.tokens)
@@ -153,12 +152,6 @@ class Sequencer:
                 self._take_unknown(step, events)
             case GatewayError():
                 self._fail(step)
-            case ContentBlockDelta():
-                self._take_delta(step.index, step.delta, events)
-            case ContentBlockStart():
-                self._take_start(step, events)
-            case ContentBlockStop():
-                self._take_stop(step.index, events)
             case Ping() | Error() | Abort() | Reset():
                 pass  # the gateway's own; an upstream cannot say them
 

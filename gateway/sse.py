@@ -186,6 +186,11 @@ def plain_frame(block: bytes) -> Frame | None:
     return None
 
 
+def alike(beginning: bytes, lines: list[bytes]) -> bytes:
+    """Events that all begin so, with a line of data each, as they are sent."""
+    return b"%b%b\n\n" % (beginning, (b"\n\n" + beginning).join(lines))
+
+
 def fields(block: bytes) -> Iterator[tuple[bytes, bytes]]:
     """A block's fields; a comment's name is empty. A line that begins with `{` comes whole under that name, which no field has."""
     for line in BytesIO(block):  # cuts at LF only, and makes one line at a time: a split could take twenty times the block

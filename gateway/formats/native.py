@@ -11,7 +11,7 @@ from typing import Any, get_args
 import msgspec
 from msgspec import UNSET
 
-from gateway import json_text
+from gateway import json_text, sse
 from gateway.chat import MOST_MESSAGES, ChatRequest, Effort, Message, Role
 from gateway.errors import GatewayError, RequestRefused
 from gateway.events import NAMES, ContentBlockDelta, Event, Ping, UnknownEvent, encode, encode_deltas
@@ -185,7 +185,7 @@ class NativeEncoder:
 
     def feed(self, events: list[Event]) -> bytes:
         if len(events) > 1 and (lines := encode_deltas(events)) is not None:
-            return b"%b%b\n\n" % (_DELTA, _NEXT_DELTA.join(lines))
+            return sse.alike(_DELTA, lines)
         pieces: list[bytes] = []
         for event in events:
             if type(event) is ContentBlockDelta:  # nearly all are
@@ -233,7 +233,6 @@ def _prefix(event: UnknownEvent) -> bytes:
 
 _PREFIXES: dict[type[Event], bytes] = {kind: b"event: %b\ndata: " % name.encode() for kind, name in NAMES.items()}
 _DELTA = _PREFIXES[ContentBlockDelta]
-_NEXT_DELTA = b"\n\n" + _DELTA
 _HEARTBEAT = NativeEncoder().feed([Ping()])
 
 NATIVE = NativeFormat()

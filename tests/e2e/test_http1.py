@@ -920,15 +920,17 @@ class Reader:
 
 
 @asynccontextmanager
-async def waiting(transport: Http1Transport, peer: Peer) -> AsyncIterator[tuple[Reader, "asyncio.Task[Exception | None]", Wire]]:
-    """A reader that waits for more: its task was given what came with the head."""
+async def waiting(
+    transport: Http1Transport, peer: Peer, answer: bytes = EVENT, given: bytes = b"abc"
+) -> AsyncIterator[tuple[Reader, "asyncio.Task[Exception | None]", Wire]]:
+    """A reader that waits for more: its task was given what came with the head, if anything did."""
     reader = Reader()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(reader.read(transport, peer))
         wire = await peer.accept()
         await wire.request()
-        await wire.send(EVENT)
-        await until(lambda: reader.given == [b"abc"], "the first piece")
+        await wire.send(answer)
+        await until(lambda: reader.given == [given] * bool(given), "the first piece")
         yield reader, task, wire
 
 
@@ -974,12 +976,7 @@ async def test_a_break_comes_behind_what_was_taken(transport: Http1Transport, pe
 
 @pytest.mark.parametrize("end", ["FIN", "RST"])
 async def test_a_break_behind_nothing_but_what_was_taken_is_an_interruption(transport: Http1Transport, peer: Peer, end: str) -> None:
-    reader = Reader()
-    async with asyncio.TaskGroup() as group:
-        task = group.create_task(reader.read(transport, peer))
-        wire = await peer.accept()
-        await wire.request()
-        await wire.send(CHUNKED)
+    async with waiting(transport, peer, CHUNKED, given=b"") as (reader, task, wire):
         await turns(20)
         await wire.send(b"2\r\nde\r\n")
         await until(lambda: reader.taken == [b"de"], "the first piece")

@@ -10,7 +10,7 @@ Deliberate oddities:
 
 from typing import Any
 
-from gateway import json_text
+from gateway import json_text, sse
 from gateway.errors import GatewayError
 from gateway.events import (
     NAMES,
@@ -83,14 +83,14 @@ class ClaudeEncoder:
 
     def feed(self, events: list[Event]) -> bytes:
         if len(events) > 1 and (lines := encode_deltas(events)) is not None:
-            return b"%b%b\n\n" % (_DELTA, _NEXT_DELTA.join(lines))
+            return sse.alike(_DELTA, lines)
         pieces: list[bytes] = []
         for event in events:
             if type(event) is ContentBlockDelta:  # nearly all are
                 pieces += (_DELTA, json_text.write(event), b"\n\n")
                 continue
             match event:
-                case ContentBlockDelta() | ContentBlockStart() | Ping():
+                case ContentBlockStart() | Ping():
                     pieces += (_PREFIXES[type(event)], encode(event), b"\n\n")
                 case MessageStart(message=message):
                     self._begun = message["usage"]
@@ -153,7 +153,6 @@ def _without(value: Json, keys: frozenset[str]) -> Json:
 
 _PREFIXES: dict[Any, bytes] = {kind: b"event: %b\ndata: " % name.encode() for kind, name in NAMES.items()}
 _DELTA = _PREFIXES[ContentBlockDelta]
-_NEXT_DELTA = b"\n\n" + _DELTA
 _STOP = b'event: content_block_stop\ndata: {"type":"content_block_stop","index":%d}\n\n'
 _LAST = b'event: message_stop\ndata: {"type":"message_stop"}\n\n'
 _HEARTBEAT = ClaudeEncoder().feed([Ping()])
